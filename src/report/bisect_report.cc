@@ -124,9 +124,9 @@ std::string BisectVerdict(const BisectAnswer& a) {
   }
   const std::size_t several = a.first_after - a.last_before;
   if (several > 1) {
-    return fmt::format(
-        "One of {} {} made it grow, {}. The {} before the last of them could not be tried.",
-        several, Plural(a.thing), Figures(a), several - 1);
+    return fmt::format("One of {} {} made it grow, {}. {} could not be tried.", several,
+                       Plural(a.thing), Figures(a),
+                       several == 2 ? "The first of them" : "All but the last of them");
   }
   std::string text =
       fmt::format("{} made it grow: {}.", Capital(Named(a, a.first_after)), Figures(a));

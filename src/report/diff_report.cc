@@ -26,6 +26,8 @@ std::string Escaped(const std::string& text) {
   for (const char c : Printable(text)) {
     if (std::string_view("\\`*_{}[]<>()#+!|~@").find(c) != std::string_view::npos) out += '\\';
     out += c;
+    // Escaped or not, a name behind it would be called.
+    if (c == '@') out += "\u200b";
   }
   return out;
 }

@@ -293,13 +293,14 @@ def show():
         (plain + "# random words\n", "name the data"),
         (plain + "# lr\n", "read the learning rate from the environment"),
         ("import evaluation\n", "begin the evaluation"),
+        (plain + "# evaluation\n", "evaluate later"),
         (entropy, "reward entropy"),
         (entropy + "# said\n", "say what is trained"),
         (entropy + "# ten\n", "ten steps are enough"),
     )
     for day, (text, subject) in enumerate(commits, 1):
         test.repository.commit(text, subject, date=f"2026-11-0{day}T10:00:00Z")
-    made = test.bisect("--good", "HEAD~6", "--gpu", "RTX 4090", "--batch", "16", "-q")
+    made = test.bisect("--good", "HEAD~7", "--gpu", "RTX 4090", "--batch", "16", "-q")
     print(made.stdout.replace(str(PYTHON), "python"), end="")
     test.doCleanups()
 
