@@ -185,7 +185,7 @@ def headline(head: Prediction, base: Prediction | None) -> str:
     )
     if base:
         growth = head.peak("reserved") - base.peak("reserved")
-        text += " Reserved memory " + (f"went by {signed(growth)}." if growth else "is as before.")
+        text += " Reserved memory " + (f"changed by {signed(growth)}." if growth else "is as before.")
         if base.document["batch"] != document["batch"]:
             text += f" The batch was {base.document['batch']} before."
         if base.runs and not head.runs:

@@ -297,7 +297,8 @@ std::optional<Error> WrongQuestion(const BisectFlags& flags) {
     return word.find("{batch}") != std::string::npos;
   };
   if (!flags.predict.batch && std::ranges::any_of(flags.predict.script.command, has_batch)) {
-    return Error{.message = "which batch is {batch} to be compared at?", .hint = "give --batch 16"};
+    return Error{.message = "the command has {batch}, and no batch to compare at is given",
+                 .hint = "give --batch 16"};
   }
   if (!flags.predict.gpu) {
     return Error{.message = "which GPU?", .hint = "give --gpu; `plimsoll gpus` lists them"};

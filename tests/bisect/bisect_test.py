@@ -279,7 +279,7 @@ class BisectTest(unittest.TestCase):
             self.assertIn(said, made.stderr)
             self.assertEqual(len(made.stderr.strip().splitlines()), 1, made.stderr)
         made = self.bisect("--good", good, "--gpu", "L4")
-        self.assertIn("which batch is {batch}", made.stderr)
+        self.assertIn("no batch to compare at is given", made.stderr)
         made = self.bisect("--good", good, *ASKED, cwd=self.work.name)
         self.assertIn("lies in no git repository", made.stderr)
 
