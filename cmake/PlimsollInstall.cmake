@@ -30,3 +30,5 @@ if(NOT CMAKE_CROSSCOMPILING)
   install(DIRECTORY ${made}/ DESTINATION ${share} COMPONENT plimsoll PATTERN written EXCLUDE)
 endif()
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${share}/doc/plimsoll COMPONENT plimsoll)
+# For agents: how to go from a dead run to an edit that is verified (docs/agents.md).
+install(FILES ${CMAKE_SOURCE_DIR}/agents/plimsoll/SKILL.md DESTINATION ${share}/plimsoll/skill/plimsoll COMPONENT plimsoll)

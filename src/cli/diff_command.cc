@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
-#include <charconv>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cli/allowance.h"
 #include "cli/command/command.h"
 #include "cli/file_kind.h"
 #include "cli/next_steps.h"
@@ -18,37 +18,6 @@
 
 namespace plimsoll {
 namespace {
-
-/// The most that a peak may grow: bytes, or parts of what it was.
-struct Allowance {
-  std::string text;
-  std::optional<Bytes> bytes;
-  double part = 0;
-
-  bool Allows(const Change& peak) const {
-    if (bytes) return peak.growth() <= *bytes;
-    return static_cast<double>(peak.growth()) <= part * static_cast<double>(peak.before);
-  }
-};
-
-std::optional<Error> ReadAllowance(const std::string& text, std::optional<Allowance>& to) {
-  constexpr double kMostPercent = 1e6;
-  if (!text.ends_with('%')) {
-    const Result<Bytes> bytes = ParseBytes(text);
-    if (!bytes) return bytes.error();
-    to = Allowance{.text = FormatBytes(*bytes), .bytes = *bytes};
-    return std::nullopt;
-  }
-  double percent = 0;
-  const char* const end = text.data() + text.size() - 1;
-  const auto parsed = std::from_chars(text.data(), end, percent);
-  const bool good = parsed.ec == std::errc() && parsed.ptr == end && percent >= 0;
-  if (!good || percent > kMostPercent) {
-    return Error{.message = fmt::format("'{}' is no percentage such as 5%", text)};
-  }
-  to = Allowance{.text = text, .part = percent / 100};
-  return std::nullopt;
-}
 
 struct DiffFlags {
   std::string before;

@@ -392,6 +392,21 @@ void PredictFlags::AddTo(Flags& flags) {
                  "with --gpu any: what an hour of the card costs (\"RTX 4090=0.34\"), again for "
                  "each, or a file with such lines; the cheapest stands first",
                  [this](const std::string& text) { return ReadPrices(text, prices); });
+  AddSettingTo(flags);
+  flags.Switch("--share", share, "also what others may have of the card beside it");
+  flags.Text("--engine", "FILE", engine,
+             "with --share: the config.json of a model that an engine serves beside it");
+  AddMachineTo(flags);
+  flags.Switch("--json", json, "one JSON document (docs/json.md)");
+  flags.Text("--html", "FILE", html,
+             "also a page: the predicted run, and memory against time for other batches and "
+             "precisions");
+  flags.Text("--snapshot", "FILE", snapshot,
+             "also the predicted run as a memory snapshot, as PyTorch writes them");
+  flags.Switch("--events", events, "instead, every request to the allocator as a line of CSV");
+}
+
+void PredictFlags::AddSettingTo(Flags& flags) {
   const auto lever = [&](const std::string& name, const std::string& type, const PlanLever& of,
                          std::string_view prefix, const std::string& help) {
     flags.Value(name, type, help, [this, &of, prefix](const std::string& text) {
@@ -423,9 +438,9 @@ void PredictFlags::AddTo(Flags& flags) {
                  [this](const std::string& text) { return ReadSetting(text, choice); });
   AddRoomFlag(flags, "--limit", limit, "what set_per_process_memory_fraction will allow (20GiB)");
   AddRoomFlag(flags, "--beside", beside, "what other processes hold of the card (70GiB)");
-  flags.Switch("--share", share, "also what others may have of the card beside it");
-  flags.Text("--engine", "FILE", engine,
-             "with --share: the config.json of a model that an engine serves beside it");
+}
+
+void PredictFlags::AddMachineTo(Flags& flags) {
   AddRoomFlag(flags, "--host", host, "what the machine has for the job (64GiB)");
   AddTorchFlag(flags, torch, "the release that will train (2.11)");
   flags.Text("--calibration", "FILE", calibration,
@@ -434,13 +449,6 @@ void PredictFlags::AddTo(Flags& flags) {
   flags.Count("--steps", "N", steps,
               "how many steps to run through the allocator (5, or the few that the job has)", 1,
               1000);
-  flags.Switch("--json", json, "one JSON document (docs/json.md)");
-  flags.Text("--html", "FILE", html,
-             "also a page: the predicted run, and memory against time for other batches and "
-             "precisions");
-  flags.Text("--snapshot", "FILE", snapshot,
-             "also the predicted run as a memory snapshot, as PyTorch writes them");
-  flags.Switch("--events", events, "instead, every request to the allocator as a line of CSV");
 }
 
 }  // namespace plimsoll

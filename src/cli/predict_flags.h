@@ -50,6 +50,10 @@ struct PredictFlags {
   std::optional<std::string> snapshot;
 
   void AddTo(Flags& flags);
+  /// Parts of it, for whatever else predicts: what is changed about the job and its room; and the
+  /// machine and the release that it will run on.
+  void AddSettingTo(Flags& flags);
+  void AddMachineTo(Flags& flags);
   /// What is set by any flag.
   Choice Chosen() const;
   /// The largest batch is to be found: it is asked for, or no other is.

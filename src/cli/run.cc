@@ -33,6 +33,7 @@ constexpr Entry kCommands[] = {
     {"watch", "memory of each GPU and of each process on it, live, with its trend", AddWatch},
     {"report", "one page that shows where the memory went", AddReport},
     {"diff", "what grew between two records, by source line and category", AddDiff},
+    {"bisect", "which commit, or which release of PyTorch, made a job grow", AddBisect},
     {"replay", "the same job under other allocator settings, limits or releases", AddReplay},
     {"tune", "the allocator settings that suit a recorded job best", AddTune},
     {"predict", "how much memory a training step will need, before it is run", AddPredict},

@@ -149,6 +149,15 @@ void ScriptFlags::AddTo(Flags& flags) {
               "with hf:config.json or hf:NAME: tokens in a sequence; --length says the same", 1,
               100'000'000);
   AddTuningFlags(flags, tuning);
+  AddPointsTo(flags);
+  flags.CommandLine(
+      "COMMAND", command,
+      "with --run: the script as you type it, {batch} in place of the batch size and, "
+      "if you like, another word in braces in place of a length: {length}",
+      "--run");
+}
+
+void ScriptFlags::AddPointsTo(Flags& flags) {
   flags.Count("--length", "L", length,
               "of a job over a length too (sequences, the side of images): the one that is asked "
               "about; the longest of the capture unless given",
@@ -163,11 +172,6 @@ void ScriptFlags::AddTo(Flags& flags) {
                  "its elements that a mask selects, 0 to 1; all unless given); with commas, or "
                  "again",
                  [this](const std::string& text) { return ReadAssumptions(text, assume); });
-  flags.CommandLine(
-      "COMMAND", command,
-      "with --run: the script as you type it, {batch} in place of the batch size and, "
-      "if you like, another word in braces in place of a length: {length}",
-      "--run");
 }
 
 Result<Job> AtAskedLength(Job job, const std::optional<std::int64_t>& length) {

@@ -35,6 +35,8 @@ struct ScriptFlags {
   Assumptions assume;
 
   void AddTo(Flags& flags);
+  /// A part of it: lengths, and what is assumed of values.
+  void AddPointsTo(Flags& flags);
 };
 
 /// What is to be read or captured.

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
-#include <map>
 #include <optional>
 #include <tuple>
 
@@ -14,81 +12,6 @@
 
 namespace plimsoll {
 namespace {
-
-using Key = std::pair<std::string, Category>;
-
-/// "train.py:57 in forward" without its line: what stays when code above it is edited.
-std::string WithoutLine(const std::string& where) {
-  const std::size_t colon = where.find(':');
-  const std::size_t in = where.find(" in ");
-  if (colon == std::string::npos || in == std::string::npos || in < colon) return where;
-  return where.substr(0, colon) + where.substr(in);
-}
-
-void LargestFirst(std::vector<Change>& changes) {
-  std::erase_if(changes, [](const Change& c) { return c.growth() == 0; });
-  std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
-    return std::abs(a.growth()) > std::abs(b.growth());
-  });
-}
-
-std::vector<Change> Categories(const RankReport& before, const RankReport& after) {
-  std::map<AccountItem, Change> changes;
-  for (const AccountLine& line : before.account) changes[line.what].before += line.bytes;
-  for (const AccountLine& line : after.account) changes[line.what].after += line.bytes;
-  std::vector<Change> list;
-  for (auto& [what, change] : changes) {
-    if (what == AccountItem::kFree) continue;
-    change.item = what;
-    list.push_back(change);
-  }
-  LargestFirst(list);
-  return list;
-}
-
-std::vector<Change> Holders(const RankReport& before, const RankReport& after) {
-  std::map<Key, Change> changes;
-  for (const Holder& h : before.holders) {
-    Change& c = changes[{h.where, h.category}];
-    c.before += h.bytes;
-    c.count_before += h.count;
-  }
-  for (const Holder& h : after.holders) {
-    Change& c = changes[{h.where, h.category}];
-    c.after += h.bytes;
-    c.count_after += h.count;
-  }
-  // A place that is only in one record may be one that moved by some lines in the other, if the
-  // same function has just one on either side.
-  std::map<Key, std::vector<Change>> orphans;
-  std::vector<Change> list;
-  for (auto& [key, change] : changes) {
-    change.where = key.first;
-    change.item = ItemOf(key.second);
-    if (change.before != 0 && change.after != 0) {
-      list.push_back(change);
-    } else {
-      orphans[{WithoutLine(key.first), key.second}].push_back(change);
-    }
-  }
-  for (auto& [key, places] : orphans) {
-    const bool moved = places.size() == 2 && (places[0].before == 0) != (places[1].before == 0) &&
-                       !std::any_of(list.begin(), list.end(), [&](const Change& c) {
-                         return WithoutLine(c.where) == key.first && c.item == ItemOf(key.second);
-                       });
-    if (!moved) {
-      list.insert(list.end(), places.begin(), places.end());
-      continue;
-    }
-    const Change& gone = places[0].before != 0 ? places[0] : places[1];
-    Change merged = places[0].before != 0 ? places[1] : places[0];
-    merged.before = gone.before;
-    merged.count_before = gone.count_before;
-    list.push_back(merged);
-  }
-  LargestFirst(list);
-  return list;
-}
 
 /// " (in the backward of step 4, when 192.00 MiB were asked for)"
 std::string HowItDied(const RankReport& r) {
@@ -247,8 +170,8 @@ Result<Difference> Compare(const RankReport& before, const RankReport& after) {
   d.file_after = after.file;
   d.allocated = {.before = *before.peak_allocated, .after = *after.peak_allocated};
   d.reserved = {.before = *before.peak_reserved, .after = *after.peak_reserved};
-  d.categories = Categories(before, after);
-  d.holders = Holders(before, after);
+  d.categories = ChangesByCategory(before.account, after.account);
+  d.holders = ChangesByLine(before.holders, after.holders);
   d.verdict = WhoRanOut(before, after);
   d.verdict += fmt::format(
       "The peak went from {} to {} allocated ({}) and from {} to {} reserved ({}).",

@@ -6,23 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "answer/change.h"
 #include "answer/explanation.h"
 #include "base/result.h"
 #include "timeline/recording.h"
 
 namespace plimsoll {
-
-struct Change {
-  /// A holder's place; the item alone says what it is otherwise.
-  std::string where = {};
-  AccountItem item = AccountItem::kUnattributed;
-  Bytes before = 0;
-  Bytes after = 0;
-  std::int64_t count_before = 0;
-  std::int64_t count_after = 0;
-
-  Bytes growth() const { return after - before; }
-};
 
 /// The peaks of one device of one process in both runs.
 struct RankDifference {

@@ -27,6 +27,16 @@ constexpr std::array kPassedOn = {SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIG
 std::atomic<pid_t> child_to_signal = 0;
 static_assert(std::atomic<pid_t>::is_always_lock_free);
 
+/// What this process was asked to end by; 0 while it was not.
+std::atomic<int> asked_to_end = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
+constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP};
+
+void NoteEnd(int number) {
+  int none = 0;
+  asked_to_end.compare_exchange_strong(none, number);
+}
+
 void PassOn(int number, siginfo_t* info, void* /*context*/) {
   const int saved = errno;
   const pid_t child = child_to_signal;
@@ -37,7 +47,8 @@ void PassOn(int number, siginfo_t* info, void* /*context*/) {
 
 /// For a tied child: whatever would end this process asks the child to end in good order, and when
 /// it comes again ends the child at once.
-void EndChild(int /*number*/, siginfo_t* info, void* /*context*/) {
+void EndChild(int number, siginfo_t* info, void* /*context*/) {
+  NoteEnd(number);
   static std::atomic<int> times = 0;
   const int saved = errno;
   const pid_t child = child_to_signal;
@@ -176,6 +187,30 @@ ChildEnd Refused(const std::string& program, int reason) {
 }
 
 }  // namespace
+
+EndWatch::EndWatch() {
+  static_assert(kEnding.size() == kSignals);
+  asked_to_end = 0;
+  struct sigaction action {};
+  action.sa_handler = NoteEnd;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < kEnding.size(); ++i) {
+    ::sigaction(kEnding[i], nullptr, &before_[i]);
+    if (before_[i].sa_handler != SIG_IGN) ::sigaction(kEnding[i], &action, nullptr);
+  }
+}
+
+EndWatch::~EndWatch() {
+  for (std::size_t i = 0; i < kEnding.size(); ++i) {
+    ::sigaction(kEnding[i], &before_[i], nullptr);
+  }
+}
+
+std::optional<int> EndWatch::Asked() {
+  const int number = asked_to_end;
+  return number == 0 ? std::nullopt : std::optional(number);
+}
 
 ChildEnd RunChild(const std::vector<std::string>& command, const std::vector<Variable>& more,
                   Bond bond, const std::function<void(std::int64_t)>& started) {

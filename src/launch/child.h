@@ -1,6 +1,10 @@
 // A command run as if it had been typed: same terminal, same process group, signals passed on.
 #pragma once
 
+#include <signal.h>
+
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -30,6 +34,23 @@ struct ChildEnd {
 enum class Bond : std::uint8_t {
   kFree,  // the command gets the same signal; if this process is killed, it goes on
   kTied,  // the command gets SIGINT, also (on Linux) if this process is killed; then SIGKILL
+};
+
+/// While it lives, SIGINT, SIGTERM and SIGHUP do not end this process: they are noted, so that what
+/// was made can be taken away. What a tied command is ended by is noted as well.
+class EndWatch {
+ public:
+  EndWatch();
+  ~EndWatch();
+  EndWatch(const EndWatch&) = delete;
+  EndWatch& operator=(const EndWatch&) = delete;
+
+  /// The signal that came first.
+  static std::optional<int> Asked();
+
+ private:
+  static constexpr std::size_t kSignals = 3;
+  std::array<struct sigaction, kSignals> before_{};
 };
 
 /// Runs the command with these variables set besides those of this process, and waits for it.

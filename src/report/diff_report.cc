@@ -2,14 +2,13 @@
 
 #include "base/printable.h"
 #include "diagnose/diff.h"
+#include "report/changes.h"
 #include "report/format/table.h"
 #include "report/format/writer.h"
 #include "report/text.h"
 
 namespace plimsoll {
 namespace {
-
-std::string Signed(Bytes n) { return (n > 0 ? "+" : "") + FormatBytes(n); }
 
 /// As code, in which nothing is Markdown. A record's own backticks, and bars, which would end a
 /// cell, become other signs.
@@ -27,6 +26,8 @@ std::string Escaped(const std::string& text) {
   for (const char c : Printable(text)) {
     if (std::string_view("\\`*_{}[]<>()#+!|~@").find(c) != std::string_view::npos) out += '\\';
     out += c;
+    // Escaped or not, a name behind it would be called.
+    if (c == '@') out += "\u200b";
   }
   return out;
 }
@@ -41,7 +42,7 @@ std::string PeakRow(const std::string& name, const Change& peak) {
   const double percent =
       peak.before > 0 ? 100.0 * double(peak.growth()) / double(peak.before) : 0.0;
   return fmt::format("| {} | {} | {} | {} ({:+.1f} %) |\n", name, FormatBytes(peak.before),
-                     FormatBytes(peak.after), Signed(peak.growth()), percent);
+                     FormatBytes(peak.after), SignedBytes(peak.growth()), percent);
 }
 
 /// Every pair where there are several; what ran out is said, since its peak is cut off.
@@ -55,8 +56,8 @@ void WriteRankDifferences(Writer& w, const Difference& d) {
                {.heading = "", .right = true},
                {.wraps = true}});
   for (const RankDifference& r : d.ranks) {
-    table.Row({r.name, FormatBytes(r.allocated.after), Signed(r.allocated.growth()),
-               FormatBytes(r.reserved.after), Signed(r.reserved.growth()), RanOutWords(r)});
+    table.Row({r.name, FormatBytes(r.allocated.after), SignedBytes(r.allocated.growth()),
+               FormatBytes(r.reserved.after), SignedBytes(r.reserved.growth()), RanOutWords(r)});
   }
   table.WriteTo(w);
 }
@@ -68,29 +69,7 @@ std::string DifferenceText(const Difference& d, const TextStyle& style) {
   w.Headline(d.verdict);
   for (const std::string& note : d.notes) w.Wrapped(note, "", "");
   WriteRankDifferences(w, d);
-  if (!d.categories.empty()) {
-    w.Heading("By category");
-    Table table({{.right = true}, {}, {.wraps = true}});
-    for (const Change& c : d.categories) {
-      table.Row({Signed(c.growth()), std::string(AccountItemLabel(c.item)),
-                 fmt::format("{} → {}", FormatBytes(c.before), FormatBytes(c.after))});
-    }
-    table.WriteTo(w);
-  }
-  if (!d.holders.empty()) {
-    constexpr std::size_t kShown = 12;
-    w.Heading("By source line");
-    Table table({{.right = true}, {}, {.wraps = true}});
-    for (std::size_t i = 0; i < d.holders.size() && i < kShown; ++i) {
-      const Change& c = d.holders[i];
-      table.Row({Signed(c.growth()), std::string(AccountItemLabel(c.item)),
-                 fmt::format("{} ({}× → {}×)", Printable(c.where), c.count_before, c.count_after)});
-    }
-    table.WriteTo(w);
-    if (d.holders.size() > kShown) {
-      w.Line(w.Dim(fmt::format("  … {} more with --json", d.holders.size() - kShown)));
-    }
-  }
+  WriteChanges(w, d.categories, d.holders);
   return w.Take();
 }
 
@@ -113,7 +92,7 @@ std::string DifferenceMarkdown(const Difference& d) {
       "\n<details><summary>By source line</summary>\n\n| change | what | where |\n|---|---|---|\n";
   for (std::size_t i = 0; i < d.holders.size() && i < kShown; ++i) {
     const Change& c = d.holders[i];
-    out += fmt::format("| {} | {} | {} ({}× → {}×) |\n", Signed(c.growth()),
+    out += fmt::format("| {} | {} | {} ({}× → {}×) |\n", SignedBytes(c.growth()),
                        AccountItemLabel(c.item), Code(c.where), c.count_before, c.count_after);
   }
   if (d.holders.size() > kShown)

@@ -1,6 +1,7 @@
 #include "report/json.h"
 
 #include "answer/shares.h"
+#include "report/changes.h"
 #include "report/format/json_values.h"
 #include "report/host_text.h"
 #include "report/log_text.h"
@@ -163,7 +164,6 @@ Json ToJson(const CardReport& card) {
 Json ToJson(const RankReport& r);
 Json ToJson(const Remedy& r);
 Json ToJson(const Finding& f);
-Json ToJson(const Change& c);
 
 template <typename T>
 Json List(const std::vector<T>& items) {
@@ -256,34 +256,14 @@ Json ToJson(const Finding& f) {
   return json;
 }
 
-Json ToJson(const Change& c) {
-  return {{"what", c.where},
-          {"category", AccountItemName(c.item)},
-          {"before", c.before},
-          {"after", c.after},
-          {"growth", c.growth()},
-          {"count_before", c.count_before},
-          {"count_after", c.count_after}};
-}
-
-Json Peak(const Change& c) {
-  return {{"before", c.before}, {"after", c.after}, {"growth", c.growth()}};
-}
-
 }  // namespace
 
 std::string DifferenceJson(const Difference& d) {
-  Json categories = Json::array();
-  for (const Change& c : d.categories) {
-    Json row = Peak(c);
-    row["what"] = AccountItemName(c.item);
-    categories.push_back(std::move(row));
-  }
   Json ranks = Json::array();
   for (const RankDifference& r : d.ranks) {
     ranks.push_back({{"name", r.name},
-                     {"peak_allocated", Peak(r.allocated)},
-                     {"peak_reserved", Peak(r.reserved)},
+                     {"peak_allocated", PeakJson(r.allocated)},
+                     {"peak_reserved", PeakJson(r.reserved)},
                      {"ran_out_before", r.ran_out_before},
                      {"ran_out_after", r.ran_out_after}});
   }
@@ -292,11 +272,11 @@ std::string DifferenceJson(const Difference& d) {
                {"notes", d.notes},
                {"before", d.file_before},
                {"after", d.file_after},
-               {"peak_allocated", Peak(d.allocated)},
-               {"peak_reserved", Peak(d.reserved)},
+               {"peak_allocated", PeakJson(d.allocated)},
+               {"peak_reserved", PeakJson(d.reserved)},
                {"ranks", std::move(ranks)},
-               {"categories", std::move(categories)},
-               {"holders", List(d.holders)}});
+               {"categories", CategoriesJson(d.categories)},
+               {"holders", HoldersJson(d.holders)}});
 }
 
 std::string ExplanationJson(const Explanation& e, const std::vector<NextStep>& next) {

@@ -25,6 +25,7 @@ complete() {
     "$shell" -n "$(find "$root/share" -path "*$shell*" -type f)" || fail "$shell does not read its completion"
   done
   [[ -s $root/share/doc/plimsoll/LICENSE ]] || fail "no licence"
+  [[ -s $root/share/plimsoll/skill/plimsoll/SKILL.md ]] || fail "no skill"
 }
 
 DESTDIR=$work/staged quietly cmake --install "$build" --prefix /opt/plimsoll --component plimsoll

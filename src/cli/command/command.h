@@ -17,6 +17,7 @@ using Command = std::function<int()>;
 
 Command AddExplain(Flags& flags);
 Command AddDiff(Flags& flags);
+Command AddBisect(Flags& flags);
 Command AddReplay(Flags& flags);
 Command AddTune(Flags& flags);
 Command AddPack(Flags& flags);

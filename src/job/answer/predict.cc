@@ -241,6 +241,10 @@ Stage StageOfPart(const Trial& trial, std::size_t part) {
   return trial.setting().variant().later[part - PartPeaks::kLater].stage;
 }
 
+std::vector<Holder> HoldersAtPeak(const Trial& trial) {
+  return HeldBy(trial, AliveAt(trial.lowered(), trial.shown().request));
+}
+
 Prediction Predict(const Trial& trial) {
   const Setting& setting = trial.setting();
   Prediction prediction;
@@ -276,7 +280,7 @@ Prediction Predict(const Trial& trial) {
   prediction.host_room = setting.host_room;
   AddStages(trial, prediction);
   AddAccount(trial.lowered(), alive, setting.nccl.bytes, prediction);
-  prediction.holders = HeldBy(trial, alive);
+  prediction.holders = HoldersAtPeak(trial);
   KeepLargest(prediction.holders, kMostHolders);
   prediction.growth = FindGrowth(trial);
   // Another evaluation does not help a job that grows in its steps.

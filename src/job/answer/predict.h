@@ -134,6 +134,9 @@ struct Prediction {
 /// What a part of the job is, by its number (PartPeaks::IndexOf).
 Stage StageOfPart(const Trial& trial, std::size_t part);
 
+/// All that is alive at the peak that is shown, of which a prediction has the largest.
+std::vector<Holder> HoldersAtPeak(const Trial& trial);
+
 Prediction Predict(const Trial& trial);
 Result<Prediction> Predict(const Job& job, const Gpu& gpu, const PredictOptions& options);
 
