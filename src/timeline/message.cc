@@ -9,8 +9,7 @@ Signs& Signs::operator|=(const Signs& other) {
       {&Signs::windows, &Signs::wsl, &Signs::communicates, &Signs::data_parallel,
        &Signs::pins_memory, &Signs::tpu, &Signs::went_on, &Signs::transformers, &Signs::autocast,
        &Signs::checkpoints, &Signs::offloads_optimizer, &Signs::stepped_before,
-       &Signs::joins_predictions, &Signs::attention_scores, &Signs::deep_copy,
-       &Signs::integrated});
+       &Signs::joins_predictions, &Signs::attention_scores, &Signs::deep_copy, &Signs::integrated});
   for (bool Signs::*sign : kAll) this->*sign |= other.*sign;
   frameworks |= other.frameworks;
   return *this;
