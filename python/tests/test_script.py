@@ -135,7 +135,7 @@ def happenings(document: dict[str, Any]) -> list[Any]:
     found: list[Any] = []
     for event in document["variants"][0]["events"]:
         if event[0] == "call":
-            found.append([strings[event[1]], event[4], event[8]])
+            found.append([strings[event[1]], event[4], [new[:3] for new in event[8]]])
         elif event[0] in ("parameter", "buffer"):
             found.append([event[0], event[1], document["layouts"][event[2]], strings[event[3]]])
         elif event[0] != "label" and event != ["phase", "other"]:

@@ -161,10 +161,7 @@ class Checker {
       if (remedy.saves) {
         Require(remedy.avoid || *remedy.saves >= 0,
                 fmt::format("a remedy saves less than nothing: '{}'", remedy.change));
-        const bool of_host = finding.id == FindingId::kHostMemory && answer_.host;
-        const Bytes most =
-            of_host ? answer_.host->peak_together : MostThatCanBeSaved(remedy, finding.rank);
-        Require(*remedy.saves <= most + kPrinted,
+        Require(*remedy.saves <= MostThatCanBeSaved(finding, remedy) + kPrinted,
                 fmt::format("'{}' saves more than there is to save", remedy.change));
       }
       // Of neighbours, what a turn needs is known from the turn before.
@@ -175,11 +172,17 @@ class Checker {
   }
 
   /// A setting of the allocator saves from what is reserved and not used; the rest from what is
-  /// held.
-  Bytes MostThatCanBeSaved(const Remedy& remedy, const std::optional<int>& rank) const {
+  /// held; what is about the host, from what that has.
+  Bytes MostThatCanBeSaved(const Finding& finding, const Remedy& remedy) const {
+    if (finding.id == FindingId::kHostMemory && answer_.host) return answer_.host->peak_together;
+    const std::optional<int>& rank = finding.rank;
     Bytes most = 0;
     for (const RankReport& r : answer_.ranks) {
       if (rank && r.rank != rank) continue;
+      if (finding.id == FindingId::kPinnedRounding) {
+        most = std::max(most, r.pinned ? std::max(r.pinned->reserved, r.pinned->peak_reserved) : 0);
+        continue;
+      }
       if (remedy.lever == Lever::kAllocatorSetting) {
         most = std::max(most, r.peak_reserved.value_or(r.instant.reserved.value_or(0)) -
                                   r.instant.allocated.value_or(0));

@@ -46,6 +46,6 @@ for file in man/man1/plimsoll.1 man/man1/plimsoll-explain.1 bash-completion/comp
 done
 
 pip uninstall --yes plimsoll
-left=$(find "$venv" -iname '*plimsoll*')
+left=$(cd "$venv" && find . -ipath '*plimsoll*' ! -type d)  # pip leaves empty folders of data behind
 [[ -z $left ]] || fail "uninstalling leaves" $left
 echo "wheel_test: installed, explained, imported, uninstalled"
