@@ -395,6 +395,7 @@ def test_nothing_to_measure(tmp_path, capsys):
     assert "there is nothing to measure" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_a_process_that_cannot_be_measured():
     with pytest.raises(plimsoll.CaptureError, match="the process that is measured failed"):

@@ -74,6 +74,7 @@ def captured() -> dict[str, Any]:
     ).document
 
 
+@pytest.mark.nightly  # the one of a script has most of it
 def test_what_a_compiler_writes_is_a_variant_of_the_job() -> None:
     document = fresh(captured).value
     names = [(v["precision"], v.get("compiled")) for v in document["variants"]]

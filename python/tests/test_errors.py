@@ -175,11 +175,12 @@ print(len(made.events) > 10, torch.cuda.is_available())
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "start",
     [
-        pytest.param("import plimsoll, torch", marks=pytest.mark.nightly),
-        pytest.param("import torch, plimsoll", marks=pytest.mark.nightly),
+        "import plimsoll, torch",
+        "import torch, plimsoll",
         "import torch, plimsoll; torch.ones(2, requires_grad=True).sum().backward()",
     ],
 )

@@ -83,7 +83,7 @@ def compiled_model() -> plimsoll.Capture:
     return compiled(model=torch.compile(mlp()))
 
 
-@kind("a compiled submodule")
+@kind("a compiled submodule", nightly=True)
 def compiled_submodule() -> plimsoll.Capture:
     model = mlp()
     model[0] = torch.compile(model[0])
