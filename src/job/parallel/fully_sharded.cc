@@ -151,6 +151,7 @@ class FullySharded {
   void BeginBackward() {
     reached_model_ = false;
     spans_ = SpansOfBackward(variant_, at_);
+    next_end_ = 0;
   }
 
   bool InPipeline() const { return variant_.sharding.in_pipeline; }
@@ -237,8 +238,14 @@ class FullySharded {
     }
   }
   void ReduceFinished(std::size_t now) {
+    if (now <= next_end_) return;
+    next_end_ = variant_.old.events.size();
     for (std::size_t g = 1; g < spans_.size(); ++g) {
-      if (!spans_[g] || spans_[g]->last >= now) continue;
+      if (!spans_[g]) continue;
+      if (spans_[g]->last >= now) {
+        next_end_ = std::min(next_end_, spans_[g]->last);
+        continue;
+      }
       spans_[g].reset();
       if (InPipeline()) {
         gradients_.Hold(g);
@@ -268,6 +275,8 @@ class FullySharded {
   /// Of this backward.
   bool reached_model_ = false;
   std::vector<std::optional<Span>> spans_;
+  /// No span that is left ends before it: most calls need not look through all of them.
+  std::size_t next_end_ = 0;
 };
 
 }  // namespace
