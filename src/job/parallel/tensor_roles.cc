@@ -28,6 +28,7 @@ class RoleFinder {
   RoleFinder(const Job& job, const Variant& variant, std::int64_t ranks)
       : job_(job), variant_(variant), ranks_(ranks) {
     for (const ModelTensor& tensor : variant.model_tensors) {
+      layout_of_.emplace(tensor.storage, tensor.layout);
       if (!tensor.buffer) weight_of_[tensor.storage] = tensor.storage;
     }
   }
@@ -214,11 +215,9 @@ class RoleFinder {
     return std::nullopt;
   }
   void AddBias(const Linear& linear) {
-    for (const ModelTensor& tensor : variant_.model_tensors) {
-      if (tensor.storage == linear.bias && linear.bias != kElsewhere) {
-        Add(linear.bias, tensor.layout, 0);
-      }
-    }
+    if (linear.bias == kElsewhere) return;
+    const auto layout = layout_of_.find(linear.bias);
+    if (layout != layout_of_.end()) Add(linear.bias, layout->second, 0);
   }
   /// Once; a weight that two layers share is divided as the first has it.
   bool Add(Storage weight, std::uint32_t layout, std::size_t dimension) {
@@ -230,6 +229,8 @@ class RoleFinder {
   const std::int64_t ranks_;
   TensorRoles found_;
   std::vector<Linear> linears_;
+  /// Of what the model has.
+  std::map<Storage, std::uint32_t> layout_of_;
   /// Weights, and copies of them.
   std::map<Storage, Storage> weight_of_;
   /// What is made of weights.
