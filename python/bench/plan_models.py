@@ -1,4 +1,4 @@
-"""Models of our own for plan_jobs.py: speech, segmentation, detection, a mixer."""
+"""Models of our own for plan_jobs.py: speech, segmentation, detection, larger pictures."""
 
 from __future__ import annotations
 
@@ -179,3 +179,31 @@ def _head(width: int, made: int) -> nn.Module:
     for _ in range(4):
         parts += [nn.Conv2d(width, width, 3, padding=1), nn.GroupNorm(32, width), nn.ReLU()]
     return nn.Sequential(*parts, nn.Conv2d(width, made, 3, padding=1))
+
+
+class _Refined(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 0.1 * self.second(F.relu(self.first(x)))
+
+
+class Enlarger(nn.Module):
+    """Super-resolution: blocks on the small picture, whose channels then become its pixels."""
+
+    def __init__(self, width: int = 128, depth: int = 16) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, padding=1)
+        self.blocks = nn.Sequential(*(_Refined(width) for _ in range(depth)))
+        self.rise = nn.ModuleList(nn.Conv2d(width, 4 * width, 3, padding=1) for _ in range(2))
+        self.out = nn.Conv2d(width, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        x = x + self.blocks(x)
+        for rise in self.rise:
+            x = F.pixel_shuffle(rise(x), 2)
+        y: torch.Tensor = self.out(x)
+        return y

@@ -366,12 +366,144 @@ def _recurrent(chosen: random.Random, drawn: Drawn) -> Case:
     return run
 
 
+def _pool(chosen: random.Random, drawn: Drawn) -> Case:
+    """The largest and the mean of windows, of pictures and of volumes."""
+    solid = chosen.random() < 0.7
+    images = chosen.choice([1, 2, 4, 8, 16, 32])
+    channels = chosen.choice([16, 32, 48, 64, 96, 128, 192, 256, 480, 512, 832])
+    side = chosen.choice([7, 8, 14, 16, 28, 32, 56, 64, 112])
+    plane = (chosen.choice([2, 4, 8, 16]), side, side) if solid else (side, side)
+    most = LIMITS["elements"] / 3
+    while images > 1 and images * channels * math.prod(plane) > most:
+        images //= 2
+    if images * channels * math.prod(plane) > most:
+        return _pool(chosen, drawn)
+    kernel = chosen.choice([2, 3, 3, 3])
+    stride = chosen.choice([1, 2]) if kernel == 3 else 2
+    window = (1, kernel, kernel) if solid and chosen.random() < 0.25 else (kernel,) * len(plane)
+    steps = tuple(stride if k > 1 else 1 for k in window)
+    around = tuple(k // 2 if k == 3 else 0 for k in window)
+    # Windows of a single picture of a volume fit into any; others need as many.
+    if any(k > p + 2 * a for k, p, a in zip(window, plane, around)):
+        return _pool(chosen, drawn)
+    last = chosen.random() < 0.2
+    largest = F.max_pool3d if solid else F.max_pool2d
+    mean = F.avg_pool3d if solid else F.avg_pool2d
+
+    def run() -> None:
+        x = drawn.tensor(images, channels, *plane, last=last, grad=True)
+        y = largest(x, window, steps, around)
+        z = mean(x, window, steps, around)
+        (y + z).backward(torch.ones_like(y))
+
+    return run
+
+
+def _row(chosen: random.Random, drawn: Drawn) -> Case:
+    """Norms of rows whose elements do not lie beside each other: pictures and transposed ones."""
+    images = chosen.choice([1, 4, 16, 32, 64, 128])
+    tokens = chosen.choice([49, 64, 144, 196, 256, 400, 576, 784, 1024, 3136])
+    width = chosen.choice([64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024])
+    while images > 1 and images * tokens * width > LIMITS["elements"] / 6:
+        images //= 2
+    form = chosen.choice(["transposed", "transposed", "picked", "dense"])
+
+    def run() -> None:
+        w, b = drawn.tensor(width, grad=True), drawn.tensor(width, grad=True)
+        if form == "transposed":
+            x = drawn.tensor(images, width, tokens, grad=True)
+            y = F.layer_norm(x.transpose(1, 2), (width,), w, b)
+            # What comes back lies as the model's next layer has it: either way.
+            y.transpose(1, 2).backward(drawn.tensor(images, width, tokens))
+            y = F.layer_norm(x.transpose(1, 2), (width,), w, b)
+            y.backward(drawn.tensor(images, tokens, width))
+        elif form == "picked":
+            x = drawn.tensor(images, tokens, 2 * width, grad=True)
+            y = F.layer_norm(x[..., :width], (width,), w, b)
+            y.backward(drawn.tensor(images, tokens, width))
+        else:
+            x = drawn.tensor(images, tokens, width, grad=True)
+            y = F.layer_norm(x, (width,), w, b)
+            y.backward(drawn.tensor(images, tokens, width))
+
+    return run
+
+
+def _plane(chosen: random.Random, drawn: Drawn) -> Case:
+    """Batch norms of pictures of few pixels and many channels, and of volumes."""
+    images = chosen.choice([2, 4, 8, 16, 32, 64, 128, 256])
+    channels = chosen.choice([16, 32, 64, 96, 144, 192, 256, 320, 480, 672, 960, 1152, 1488, 2048])
+    plane: tuple[int, ...] = chosen.choice(
+        [(4, 4), (7, 7), (7, 7), (7, 7), (8, 8), (10, 10), (14, 14), (14, 14), (16, 16), (28, 28), (56, 56),
+         (2, 7, 7), (4, 14, 14), (8, 28, 28)]
+    )  # fmt: skip
+    while images > 1 and images * channels * math.prod(plane) > LIMITS["elements"] / 4:
+        images //= 2
+
+    def run() -> None:
+        x = drawn.tensor(images, channels, *plane, grad=True)
+        w = torch.ones(channels, device=x.device, requires_grad=True)
+        b = torch.zeros(channels, device=x.device, requires_grad=True)
+        mean, var = torch.zeros_like(w).detach(), torch.ones_like(w).detach()
+        y = F.batch_norm(x, mean, var, w, b, training=True)
+        y.backward(drawn.tensor(images, channels, *plane))
+
+    return run
+
+
+def _query(chosen: random.Random, drawn: Drawn) -> Case:
+    """Attention whose queries are many more than its keys, or the other way round, or few of both."""
+    many = chosen.choice([49, 128, 256, 784, 1024, 3136, 4096, 16384])
+    few = chosen.choice([16, 49, 64, 77, 128, 196, 256])
+    queries, keys = chosen.choice([(many, few), (many, few), (few, many), (few, few)])
+    heads, head = chosen.choice([1, 2, 4, 5, 8, 12]), chosen.choice([32, 64, 64, 64, 80, 128])
+    images = chosen.choice([1, 2, 4, 8, 16, 32])
+    while images > 1 and images * heads * (queries + keys) * head > LIMITS["elements"] / 12:
+        images //= 2
+
+    def run() -> None:
+        q = drawn.tensor(images, heads, queries, head, grad=True)
+        k = drawn.tensor(images, heads, keys, head, grad=True)
+        v = drawn.tensor(images, heads, keys, head, grad=True)
+        y = F.scaled_dot_product_attention(q, k, v)
+        y.backward(torch.ones_like(y))
+
+    return run
+
+
+def _resized(chosen: random.Random, drawn: Drawn) -> Case:
+    images = chosen.choice([1, 2, 4, 8, 16, 32])
+    channels = chosen.choice([1, 3, 16, 19, 21, 32, 48, 64, 128, 150, 256, 512])
+    side = chosen.choice([7, 8, 14, 16, 28, 32, 56, 64, 96, 128])
+    times = chosen.choice([2, 2, 2, 4, 8])
+    last = chosen.random() < 0.2
+    nearest = chosen.random() < 0.25
+    most = LIMITS["elements"] / 3
+    while images > 1 and images * channels * (side * times) ** 2 > most:
+        images //= 2
+    if images * channels * (side * times) ** 2 > most:
+        return _resized(chosen, drawn)
+
+    def run() -> None:
+        x = drawn.tensor(images, channels, side, side, last=last, grad=True)
+        mode = "nearest" if nearest else "bilinear"
+        y = F.interpolate(x, scale_factor=times, mode=mode)
+        y.backward(torch.ones_like(y))
+
+    return run
+
+
 OTHERS = {
     "windows": (_window, 8),
     "rotary": (_rotary, 8),
     "forms": (_form, 8),
     "solids": (_solid, 8),
     "recurrent": (_recurrent, 5),
+    "pools": (_pool, 12),
+    "rows": (_row, 12),
+    "planes": (_plane, 16),
+    "queries": (_query, 12),
+    "resized": (_resized, 10),
 }
 
 
@@ -415,6 +547,7 @@ _PLAN = (
     ("rotary", 3, (("bf16", "first"), ("fp32", "first"))),
     ("forms", 3, (("bf16", "first"), ("fp32", "first"))),
     ("solids", 3, (("bf16", "first"), ("fp32", "first"))),
+    *((kind, 3, (("bf16", "first"), ("fp32", "first"))) for kind in ("pools", "rows", "planes", "queries", "resized")),
 )
 
 

@@ -16,6 +16,8 @@ KernelTime Random(const Call& call, const TimeContext& context);
 KernelTime Gather(const Call& call, const TimeContext& context);
 KernelTime Scatter(const Call& call, const TimeContext& context);
 KernelTime HostCopy(const Call& call, const TimeContext& context);
+/// Nothing where it lies in one piece already.
+KernelTime CopyInOnePiece(const Layout& layout, const TimeContext& context);
 
 // matrix_time.cc
 KernelTime PlainProduct(const Call& call, const TimeContext& context);
@@ -37,6 +39,8 @@ KernelTime MaxPool(const Call& call, const TimeContext& context);
 KernelTime MaxPoolBackward(const Call& call, const TimeContext& context);
 KernelTime MeanPool(const Call& call, const TimeContext& context);
 KernelTime MeanPoolBackward(const Call& call, const TimeContext& context);
+KernelTime VolumePool(const Call& call, const TimeContext& context);
+KernelTime VolumePoolBackward(const Call& call, const TimeContext& context);
 KernelTime Interpolate(const Call& call, const TimeContext& context);
 KernelTime InterpolateBackward(const Call& call, const TimeContext& context);
 KernelTime EmbeddingBackward(const Call& call, const TimeContext& context);

@@ -68,6 +68,22 @@ KernelTime MathAttention(const Attention& a, bool backward, const TimeContext& c
           .kernels = backward ? 10.0 : 6.0};
 }
 
+/// Of queries, and of keys: kernels work on squares of so many.
+constexpr double kTile = 64;
+
+double Tiles(std::int64_t length) { return std::ceil(double(length) / kTile); }
+
+/// How much longer it takes since some multiprocessors have nothing to do. The forward has a block
+/// of threads for each tile of queries. So has cuDNN's backward for those of keys; the efficient
+/// one has them wait for each other, since all add to the gradients of the same queries.
+double Idle(const Attention& a, bool backward, bool efficient, const AttentionModel& model,
+            int multiprocessors) {
+  double tiles = backward ? Tiles(a.sk) : Tiles(a.s);
+  if (backward && efficient) tiles = std::min(tiles, Tiles(a.s));
+  const double filled = backward ? model.filled_backward : model.filled_forward;
+  return std::max(1.0, filled * multiprocessors / std::max(1.0, double(a.b * a.h) * tiles));
+}
+
 /// Kernels are built for heads of these widths.
 double PaddedHead(double d) { return d <= 32 ? 32 : d <= 64 ? 64 : std::ceil(d / 128) * 128; }
 
@@ -93,10 +109,11 @@ KernelTime AttentionTime(const Call& call, const TimeContext& context) {
   const double rows = double(a->s);
   const double width = PaddedHead(double(a->d)) + PaddedHead(double(a->dv)) +
                        2 * (backward ? model.extra_backward : model.extra_forward);
-  double flops =
-      2.0 * double(a->b) * double(a->h) * rows * double(a->sk) * width * (backward ? 2.5 : 1);
+  double flops = 2.0 * double(a->b) * double(a->h) * Tiles(a->s) * Tiles(a->sk) * kTile * kTile *
+                 width * (backward ? 2.5 : 1);
   if (a->causal) flops *= std::min(1.0, 0.5 * (1 + model.diagonal / rows));
   double us = flops / (backward ? model.backward : model.forward) * (1 + model.short_rows / rows);
+  us *= Idle(*a, backward, kernel == AttentionKernel::kEfficient, model, models.multiprocessors);
   if (a->dropout) us *= backward ? model.dropout_backward : model.dropout_forward;
   return {.us = model.start + us, .kernels = backward ? 3.0 : 1.0};
 }

@@ -47,6 +47,16 @@ KernelTime Copy(const Call& call, const TimeContext& context) {
   return {.us = AtLeast(traffic.bytes(), traffic.elements, ps, context), .kernels = 1};
 }
 
+KernelTime CopyInOnePiece(const Layout& layout, const TimeContext& context) {
+  if (layout.IsContiguous()) return {};
+  const MemoryModel& memory = context.model.memory;
+  const bool rows = layout.dims() == 0 || layout.strides.back() == 1;
+  const double elements = double(layout.Numel());
+  const double bytes = TouchedBytes(layout) + elements * double(ElementSize(layout.dtype));
+  return {.us = AtLeast(bytes, elements, rows ? memory.rows : memory.reorder, context),
+          .kernels = 1};
+}
+
 /// roll(self, shifts, dims): one dimension after the other, each a copy that computes where every
 /// element comes from.
 KernelTime Roll(const Call& call, const TimeContext& context) {

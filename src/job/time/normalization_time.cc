@@ -40,8 +40,12 @@ KernelTime BatchNorm(const Call& call, const TimeContext& context) {
                           : (backward ? model.cudnn_backward : model.cudnn_forward);
   const double cold = 1 + model.cold * std::min(1.0, elements * size * (backward ? 2 : 1) / 60e6);
   const double statistics = elements / std::min(channels, model.slots) * a * 1e-3 * cold;
+  const double row = native ? (backward ? model.native_row_backward : model.native_row)
+                            : (backward ? model.cudnn_row_backward : model.cudnn_row);
+  const double rows = double((*input)->sizes[0]) * channels * row * 1e-3;
   return {.us = (native ? 2 : 1) * model.start +
-                MemoryTime((backward ? 5 : 3) * elements * size, context.model.memory) + statistics,
+                MemoryTime((backward ? 5 : 3) * elements * size, context.model.memory) +
+                statistics + rows,
           .kernels = native ? 2.0 : 1.0};
 }
 
@@ -74,13 +78,20 @@ KernelTime LayerNorm(const Call& call, const TimeContext& context) {
   const double elements = ElementsOf(call, backward ? 1 : 0);
   const double rows = elements / width;
   const double moved = MemoryTime(TrafficOf(call).bytes(), context.model.memory);
+  // What does not lie in one piece is copied first: the input, in the backward the gradient too.
+  KernelTime time;
+  for (std::size_t arg = 0; arg < (backward ? 2 : 1); ++arg) {
+    if (const auto read = call.TensorArg(arg)) time += CopyInOnePiece(**read, context);
+  }
   if (!backward) {
-    return {.us = model.layer_start + moved * model.layer_forward + rows * model.layer_row * 1e-3,
-            .kernels = 1};
+    time += {.us = model.layer_start + moved * model.layer_forward + rows * model.layer_row * 1e-3,
+             .kernels = 1};
+    return time;
   }
   const double row = rows > kManyRows ? model.layer_many_rows_backward : model.layer_row_backward;
-  return {.us = 2 * model.layer_start + moved * model.layer_backward + rows * row * 1e-3,
-          .kernels = 2};
+  time += {.us = 2 * model.layer_start + moved * model.layer_backward + rows * row * 1e-3,
+           .kernels = 2};
+  return time;
 }
 
 }  // namespace plimsoll

@@ -94,6 +94,8 @@ void OfAttention(std::string_view group, Scaling rate, AttentionModel& m,
   each(group, "diagonal", Scaling::kNone, m.diagonal);
   each(group, "dropout_forward", Scaling::kNone, m.dropout_forward);
   each(group, "dropout_backward", Scaling::kNone, m.dropout_backward);
+  each(group, "filled_forward", Scaling::kNone, m.filled_forward);
+  each(group, "filled_backward", Scaling::kNone, m.filled_backward);
 }
 
 void OfMemory(MemoryModel& m, const EachConstant& each) {
@@ -117,6 +119,10 @@ void OfNormalization(NormalizationModel& m, const EachConstant& each) {
   each("normalization", "cudnn_backward", Scaling::kPerByte, m.cudnn_backward);
   each("normalization", "slots", Scaling::kNone, m.slots);
   each("normalization", "cold", Scaling::kNone, m.cold);
+  each("normalization", "native_row", Scaling::kPerByte, m.native_row);
+  each("normalization", "native_row_backward", Scaling::kPerByte, m.native_row_backward);
+  each("normalization", "cudnn_row", Scaling::kPerByte, m.cudnn_row);
+  each("normalization", "cudnn_row_backward", Scaling::kPerByte, m.cudnn_row_backward);
   each("normalization", "layer_start", Scaling::kNone, m.layer_start);
   each("normalization", "layer_forward", Scaling::kNone, m.layer_forward);
   each("normalization", "layer_backward", Scaling::kNone, m.layer_backward);
@@ -156,13 +162,37 @@ void OfReduction(ReductionModel& m, const EachConstant& each) {
   each("reduction", "loss_pixel", Scaling::kNone, m.loss_pixel);
 }
 
+void OfPools(PoolModel& m, const EachConstant& each) {
+  each("pool", "start", Scaling::kNone, m.start);
+  each("pool", "largest", Scaling::kPerByte, m.largest);
+  each("pool", "largest_tap", Scaling::kPerByte, m.largest_tap);
+  each("pool", "mean", Scaling::kPerByte, m.mean);
+  each("pool", "mean_tap", Scaling::kPerByte, m.mean_tap);
+  each("pool", "mean_backward", Scaling::kPerByte, m.mean_backward);
+  each("pool", "mean_backward_tap", Scaling::kPerByte, m.mean_backward_tap);
+  each("pool", "mean_backward_half", Scaling::kNone, m.mean_backward_half);
+  each("pool", "largest_backward", Scaling::kPerByte, m.largest_backward);
+  each("pool", "overlap", Scaling::kPerByte, m.overlap);
+  each("pool", "largest_backward_half", Scaling::kPerByte, m.largest_backward_half);
+  each("pool", "overlap_half", Scaling::kPerByte, m.overlap_half);
+}
+
+void OfInterpolation(InterpolationModel& m, const EachConstant& each) {
+  each("interpolation", "start", Scaling::kNone, m.start);
+  each("interpolation", "plane", Scaling::kNone, m.plane);
+  each("interpolation", "result", Scaling::kPerByte, m.result);
+  each("interpolation", "nearest", Scaling::kPerByte, m.nearest);
+  each("interpolation", "gradient", Scaling::kPerByte, m.gradient);
+  each("interpolation", "collision", Scaling::kPerByte, m.collision);
+  each("interpolation", "gradient_half", Scaling::kPerByte, m.gradient_half);
+  each("interpolation", "collision_half", Scaling::kPerByte, m.collision_half);
+}
+
 void OfOther(OtherModel& m, const EachConstant& each) {
   each("other", "max_pool", Scaling::kPerByte, m.max_pool);
   each("other", "max_pool_backward", Scaling::kPerByte, m.max_pool_backward);
   each("other", "mean_pool", Scaling::kPerByte, m.mean_pool);
   each("other", "mean_pool_backward", Scaling::kPerByte, m.mean_pool_backward);
-  each("other", "interpolate", Scaling::kPerByte, m.interpolate);
-  each("other", "interpolate_backward", Scaling::kNone, m.interpolate_backward);
   each("other", "sort", Scaling::kNone, m.sort);
   each("other", "embedding_rate", Scaling::kBandwidth, m.embedding_rate);
   each("other", "start", Scaling::kNone, m.start);
@@ -236,6 +266,8 @@ void ForEachConstant(TimeModel& model, const EachConstant& each) {
   OfNormalization(model.normalization, each);
   OfChannelsLast(model.channels_last, each);
   OfReduction(model.reduction, each);
+  OfPools(model.pool, each);
+  OfInterpolation(model.interpolation, each);
   OfOther(model.other, each);
 }
 

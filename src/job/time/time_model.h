@@ -84,6 +84,8 @@ struct AttentionModel {
   double extra_forward = 30, extra_backward = 30;
   double start = 10, short_rows = 100, diagonal = 300;
   double dropout_forward = 1.3, dropout_backward = 1.1;
+  /// How many blocks of threads a multiprocessor wants: fewer leave some of them idle.
+  double filled_forward = 1, filled_backward = 1;
 };
 
 struct MemoryModel {
@@ -104,6 +106,8 @@ struct NormalizationModel {
   /// Nanoseconds an element of one channel, where there are few channels: statistics.
   double native_forward = 0.54, native_backward = 0.89, cudnn_forward = 0.2, cudnn_backward = 0.6;
   double slots = 445, cold = 0.8;
+  /// Nanoseconds for each channel of each image: where those are short, their beginnings count.
+  double native_row = 0.5, native_row_backward = 0.5, cudnn_row = 0.1, cudnn_row_backward = 0.1;
   double layer_start = 2, layer_forward = 1, layer_backward = 1.5;
   /// Nanoseconds a row; the backward of more than 65,536 rows is another kernel.
   double layer_row = 1.2, layer_row_backward = 3.5, layer_many_rows_backward = 0.8;
@@ -137,13 +141,33 @@ struct ReductionModel {
   double loss = 8, loss_row = 1, loss_pixel = 0.5;
 };
 
+/// Of three dimensions. A block of threads has 32×8 places of one plane, whether the plane has as
+/// many or not: nanoseconds a block, and for each element of a window besides.
+struct PoolModel {
+  double start = 2;
+  double largest = 2.4, largest_tap = 0.19;
+  double mean = 2, mean_tap = 0.2;
+  double mean_backward = 2, mean_backward_tap = 0.25, mean_backward_half = 1.7;
+  /// Picoseconds a gradient, which is added to the place that it came from: where windows overlap
+  /// several may go to the same, which half precision does by a slower way.
+  double largest_backward = 12, overlap = 0.1;
+  double largest_backward_half = 24, overlap_half = 2.9;
+};
+
+/// Of two dimensions, contiguous.
+struct InterpolationModel {
+  double start = 1.5;
+  /// A thread has one place in all planes of all images, one after the other: microseconds a plane
+  /// where there are too few threads to hide how long memory takes, picoseconds a result elsewhere.
+  double plane = 0.38, result = 3.7;
+  double nearest = 2.4;
+  /// Picoseconds a gradient, and that times how many are added to the same place.
+  double gradient = 6, collision = 0.55, gradient_half = 9, collision_half = 2.7;
+};
+
 struct OtherModel {
   /// Picoseconds an element of the input.
   double max_pool = 3.7, max_pool_backward = 10.6, mean_pool = 2, mean_pool_backward = 4;
-  double interpolate = 4, interpolate_backward = 1;
-  /// For each gradient that is added to the same place: 1 image of 1×1 to 48×48, and 8×8 to 64×64
-  /// agree on it.
-  double interpolate_collision = 0.63;
   double sort = 40, embedding_rate = 0.4e6;
   double start = 3;
   /// Of optimizers that go through all tensors in one call: passes, microseconds a launch.
@@ -169,6 +193,8 @@ struct TimeModel {
   NormalizationModel normalization;
   ChannelsLastModel channels_last;
   ReductionModel reduction;
+  PoolModel pool;
+  InterpolationModel interpolation;
   OtherModel other;
   int multiprocessors = 132;
 };
