@@ -112,6 +112,14 @@ def test_answers_go_into_the_document(fake):
     assert weight == forward
 
 
+def test_what_a_variable_holds_is_asked_about_too(fake):
+    fake()
+    held = document()
+    # A fourth number says for how many calls a variable of a function holds the result.
+    held["variants"][0]["events"][1][8][0].append(2)
+    assert asked(held)["convolutions"] == asked(document())["convolutions"]
+
+
 def test_under_benchmark_all_plans_are_asked_for(fake):
     fake()
     made = document(settings={"cudnn_benchmark": True})

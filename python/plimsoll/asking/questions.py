@@ -210,5 +210,5 @@ def step_outputs(document: dict[str, Any]) -> float:
         steps += event[0] == "step"
         if event[0] != "call" or not strings[event[1]].startswith("aten.convolution."):
             continue
-        total += sum(points.number(size, 0) for _, size, _ in event[8]) / points.batch(0)
+        total += sum(points.number(made[1], 0) for made in event[8]) / points.batch(0)
     return total / max(steps, 1)
