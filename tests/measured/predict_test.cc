@@ -154,8 +154,8 @@ TEST(MeasuredPredict, ChangedStepsMakeSense) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(kSteps)) {
     if (entry.path().extension() != ".gz") continue;
     for (const Choice& choice : all) {
-      if (!IsWorthATry(tried++ % 5))
-        continue;  // 5, so that every file and every choice has its turn
+      if (!IsWorthATry(tried++ % 7))
+        continue;  // 7, so that every file and every choice has its turn
       Result<Job> job = ReadJob(*Input::Open(entry.path().string()));
       ASSERT_TRUE(job.ok());
       if (const std::optional<Error> error = Rewrite(*job, choice)) {
@@ -221,7 +221,7 @@ TEST(MeasuredPredict, AnyModuleCanWaitOnTheHost) {
     const Result<Job> read = ReadJob(*Input::Open(entry.path().string()));
     ASSERT_TRUE(read.ok());
     const std::vector<std::string> modules = CheckpointModules(*read, read->variants[0]);
-    for (std::size_t i = 0; i < modules.size(); i += 7) {
+    for (std::size_t i = 0; i < modules.size(); i += IsNightly() ? 7 : 20) {
       for (std::size_t k = i + 1; k < modules.size(); k += 29) {
         Job job = CopyOf(*read, 0);
         const CheckpointSegment waits{.modules = {modules[i]}, .waits_for = modules[k]};
@@ -280,7 +280,7 @@ TEST(MeasuredPredict, NoBatchBelowTheSureOneIsInDoubt) {
     const std::pair<const char*, std::optional<Bytes>> places[] = {
         {"8GiB", {}}, {"T4", {}}, {"RTX 4090", {}}, {"A100 40GB", 5 * kGiB}};
     for (const auto& [name, limit] : places) {
-      if (!IsWorthATry(tried++ % 5)) continue;
+      if (!IsWorthATry(tried++ % 7)) continue;
       const Gpu gpu = *FindGpu(name);
       const PredictOptions options{.calibration = Calibration::BuiltIn(gpu.name), .limit = limit};
       const Setting setting = *MakeSetting(job, gpu, options);
@@ -307,7 +307,7 @@ TEST(MeasuredPredict, InvariantsHoldOfEveryStepOnEveryGpu) {
     for (const char* name : {"6GiB", "RTX 4090", "H200"}) {
       const Gpu gpu = *FindGpu(name);
       for (const std::optional<Bytes>& limit : limits) {
-        if (!IsWorthATry(tried++ % 5)) continue;
+        if (!IsWorthATry(tried++ % 7)) continue;
         PredictOptions options{.steps = 3,
                                .precision = job.variants.back().precision,
                                .calibration = Calibration::BuiltIn(gpu.name),
