@@ -604,6 +604,10 @@ def levers():
             # Whole for a few, since nothing that is packed can be changed a little.
             content = gzip.decompress(file.read_bytes()) if i % 6 == 0 else file.read_bytes()
             put("levers", f"{name}-{i}", line.encode() + b"\n" + content)
+        job = json.loads(gzip.decompress(file.read_bytes()))
+        job["layouts"] = [[of, sizes, [1 << 50 for _ in strides]] for of, sizes, strides in job["layouts"]]
+        for i, line in enumerate(("parallel=mesh:tensor=2:sequence:loss", "parallel=mesh:context=2", "parallel=zero2:1048576")):
+            put("levers", f"{name}-hostile-strides-{i}", line.encode() + b"\n" + gzip.compress(json.dumps(job).encode(), mtime=0))
 
 
 def wholes():
