@@ -587,6 +587,29 @@ def metrics():
     put("metrics_text", "others", 'node_load1 0.3\nplimsoll_other{gpu="0"} 1\n')
 
 
+def levers():
+    """Settings of `predict --set` in front of a step file: a multilayer perceptron, a language model, a convolutional net."""
+    data = ROOT.parent.parent / "tests" / "data" / "steps"
+    files = {"mlp": data / "mlp_adamw_fp32.step.json.gz", "lm": data / "early" / "output_freed.step.json.gz",
+             "images": data / "early" / "batch_freed.step.json.gz"}
+    settings = ["checkpointing=all", "checkpointing=0[addmm],2[addmm@0] optimizer=sgd:fused:in_backward",
+                "checkpointing=0[host:2] tf32=on", "loss=chunked:2 accumulation=3", "offload=activations accumulation=2",
+                "parallel=ddp:4:views:bucket100:gloo", "parallel=zero1:4 optimizer=adafactor",
+                "parallel=zero2:4 checkpointing=sqrt", "parallel=fsdp:4:keep checkpointing=all accumulation=2",
+                "parallel=pipeline:2:4", "parallel=mesh:fsdp=2,tensor=2", "parallel=mesh:tensor=2",
+                "parallel=mesh:context=2,fsdp=2", "parallel=mesh:expert=2", "optimizer=adamw:host", "optimizer=adam8bit",
+                "allocator=expandable_segments:True evaluation=no_grad+host+batch/2"]
+    for name, file in files.items():
+        for i, line in enumerate(settings):
+            # Whole for a few, since nothing that is packed can be changed a little.
+            content = gzip.decompress(file.read_bytes()) if i % 6 == 0 else file.read_bytes()
+            put("levers", f"{name}-{i}", line.encode() + b"\n" + content)
+        job = json.loads(gzip.decompress(file.read_bytes()))
+        job["layouts"] = [[of, sizes, [1 << 50 for _ in strides]] for of, sizes, strides in job["layouts"]]
+        for i, line in enumerate(("parallel=mesh:tensor=2:sequence:loss", "parallel=mesh:context=2", "parallel=zero2:1048576")):
+            put("levers", f"{name}-hostile-strides-{i}", line.encode() + b"\n" + gzip.compress(json.dumps(job).encode(), mtime=0))
+
+
 def wholes():
     """Changes to a small snapshot: any bytes are some."""
     put("whole", "unchanged", b"\0")
@@ -619,6 +642,7 @@ settings()
 allocator()
 packings()
 steps()
+levers()
 train_states()
 safetensors()
 host_records()

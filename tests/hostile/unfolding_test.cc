@@ -254,6 +254,41 @@ TEST(Unfolding, PackedEvents) {
   Through(Gzip(snapshot), "packed events");
 }
 
+// Words that a reader of logs looks for, wherever it may look for them again.
+TEST(Unfolding, LogsOfNothingButWords) {
+  constexpr std::size_t kLine = 16'000;
+  const auto line = [](std::string_view head, std::string_view word, std::string_view tail) {
+    std::string text(head);
+    while (text.size() < kLine) text += word;
+    return text + std::string(tail) + "\n";
+  };
+  for (const std::string& text :
+       {line("", "'memory/", "':"), line("", "_mem_gpu", "_alloc_delta = 1MB"),
+        line("x", "_mem_gpu", ""), line("GiB(", " k memory:", ""),
+        line("GiB( step:x", " memory:", ""), line("GiB( [rank step:", " memory:", ""),
+        line("1MiB / 1MiB |", "|", ""), line("memory (GB) |", "| ", ""),
+        line("Memory used: 1 GB ", "it :: ", "")}) {
+    std::string log;
+    while (log.size() + text.size() < 10'000'000 / kLess) log += text;
+    Through(std::move(log), text.substr(0, 40));
+  }
+}
+
+// Short lines of many ranks, each with one above that is of its own.
+TEST(Unfolding, LogsOfManyRanks) {
+  for (const std::string_view words :
+       {"peak memory active:1", "|1MiB / 1MiB", "1 GB Max_MA", "step: 1 memory: 1GiB(1%)"}) {
+    std::string log;
+    for (int rank = 0; rank < 4096; ++rank) {
+      log += std::to_string(rank) + ": 1 CUDA memory allocation retries\n";
+    }
+    for (int rank = 0; log.size() < 9'999'900 / kLess; ++rank) {
+      log += std::to_string(rank % 100) + ": " + std::string(words) + "\n";
+    }
+    Through(std::move(log), std::string(words));
+  }
+}
+
 TEST(Unfolding, PackedBlanks) {
   Through(
       Gzip("{\"device_traces\": [[" + std::string((std::size_t{900} << 20) / kLess, ' ') + "]]}"),

@@ -19,12 +19,6 @@ Number PartOfSize(const Number& n, std::int64_t parts) {
   return Number::Each([&](std::int64_t a) { return a / parts + (a % parts > 0 ? 1 : 0); }, n);
 }
 
-/// No tensor is as large; products of such sizes are not made.
-std::int64_t BoundedProduct(std::int64_t a, std::int64_t b) {
-  if (a <= 0 || b <= 0) return 0;
-  return a > kLargestTensor / b ? kLargestTensor : a * b;
-}
-
 }  // namespace
 
 std::optional<std::size_t> DividedDimension(const LayoutRecord& layout, const Cut& cut,

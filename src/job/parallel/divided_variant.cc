@@ -94,7 +94,7 @@ Cut CutOfFresh(const Division& division, const LayoutRecord& whole, const Placem
   if (placement.axis != Axis::kPositions || !size.depends()) {
     return CutOf(whole, placement.dimension);
   }
-  return {Number::Each([&](std::int64_t stride) { return stride * positions; },
+  return {Number::Each([&](std::int64_t stride) { return BoundedProduct(stride, positions); },
                        whole.strides[placement.dimension])};
 }
 
@@ -110,8 +110,9 @@ Placement PlacementOfInput(const Division& division, const LayoutRecord& layout)
 /// Of a tensor that has something for each position of each sample.
 std::optional<Cut> CutByPositions(const Division& division, const LayoutRecord& layout) {
   if (division.positions == 0 || layout.sizes.size() < 2) return std::nullopt;
-  return Cut{Number::Each([&](std::int64_t width) { return width * division.positions; },
-                          layout.sizes.back())};
+  return Cut{
+      Number::Each([&](std::int64_t width) { return BoundedProduct(width, division.positions); },
+                   layout.sizes.back())};
 }
 
 /// Attention over positions that are divided.
@@ -183,8 +184,8 @@ class DividedExchange {
   }
   /// Of parts with so many bytes each.
   Storage Gather(const TensorUse& use, const Number& part, Storage from) {
-    const Number whole =
-        Number::Each([&](std::int64_t bytes) { return bytes * division_.ranks; }, part);
+    const Number whole = Number::Each(
+        [&](std::int64_t bytes) { return BoundedProduct(bytes, division_.ranks); }, part);
     const Storage gathered = Exchange(Collective::Kind::kAllGather, use, whole, whole, from);
     const Storage joined = Make("gathered", use, whole, gathered);
     edit_.Free(gathered);

@@ -96,10 +96,7 @@ class ExpertLayouts {
   std::uint32_t TokensOf(std::uint32_t layout) {
     return Add(tokens_, layout, [&] {
       LayoutRecord tokens = job_.layouts[layout];
-      // No tensor is as large; products of such sizes are not made.
-      const auto times = [&](std::int64_t n) {
-        return n > kLargestTensor / ranks_ ? kLargestTensor : n * ranks_;
-      };
+      const auto times = [&](std::int64_t n) { return BoundedProduct(n, ranks_); };
       for (std::size_t d = 1; d < tokens.sizes.size(); ++d) {
         if (!tokens.sizes[d].depends()) continue;
         tokens.sizes[d] = Number::Each(times, tokens.sizes[d]);

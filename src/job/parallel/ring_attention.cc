@@ -23,8 +23,7 @@ bool IsDense(const LayoutRecord& layout) {
   Number stride = Number::Always(1);
   for (std::size_t d = layout.sizes.size(); d-- > 0;) {
     if (layout.sizes[d].least() != 1 && layout.strides[d] != stride) return false;
-    stride =
-        Number::Each([](std::int64_t a, std::int64_t b) { return a * b; }, stride, layout.sizes[d]);
+    stride = Number::Each(BoundedProduct, stride, layout.sizes[d]);
   }
   return true;
 }
@@ -36,8 +35,7 @@ std::uint32_t RingAttention::Dense(std::uint32_t layout) {
   Number stride = Number::Always(1);
   for (std::size_t d = dense.sizes.size(); d-- > 0;) {
     dense.strides[d] = stride;
-    stride =
-        Number::Each([](std::int64_t a, std::int64_t b) { return a * b; }, stride, dense.sizes[d]);
+    stride = Number::Each(BoundedProduct, stride, dense.sizes[d]);
   }
   job_.layouts.push_back(std::move(dense));
   return static_cast<std::uint32_t>(job_.layouts.size() - 1);
@@ -61,7 +59,8 @@ std::uint32_t RingAttention::Flat(const TensorUse& one, std::int64_t times) {
   LayoutRecord flat{.dtype = job_.layouts[one.layout].dtype};
   const Number bytes = BytesAtPoints(job_.layouts[one.layout]);
   const Bytes element = ElementSize(flat.dtype);
-  flat.sizes = {Number::Each([&](std::int64_t n) { return n / element * times; }, bytes)};
+  flat.sizes = {
+      Number::Each([&](std::int64_t n) { return BoundedProduct(n / element, times); }, bytes)};
   flat.strides = {Number::Always(1)};
   job_.layouts.push_back(std::move(flat));
   return static_cast<std::uint32_t>(job_.layouts.size() - 1);

@@ -14,15 +14,7 @@ namespace {
 
 constexpr Number kOne = {1, 1};
 
-/// Sizes in a file may contradict one another: what is larger than any tensor is as large as one.
-std::int64_t Bounded(std::int64_t a, std::int64_t b) {
-  std::int64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product)) return kLargestTensor;
-  return std::clamp<std::int64_t>(product, 0, kLargestTensor);
-}
-Number Times(const Number& a, const Number& b) {
-  return Number::Each([](std::int64_t m, std::int64_t n) { return Bounded(m, n); }, a, b);
-}
+Number Times(const Number& a, const Number& b) { return Number::Each(BoundedProduct, a, b); }
 
 /// Writes calls of one place in the code and of one thread.
 class CallWriter {
@@ -390,7 +382,8 @@ Result<std::vector<LinearLoss>> LossesFor(const Job& job, const Variant& variant
 }
 
 Bytes LogitsOf(const LinearLoss& loss) {
-  return Bounded(Bounded(loss.rows.least(), loss.classes.least()), ElementSize(loss.type));
+  return BoundedProduct(BoundedProduct(loss.rows.least(), loss.classes.least()),
+                        ElementSize(loss.type));
 }
 
 }  // namespace

@@ -78,6 +78,12 @@ void JobEditor::LeaveOutLater() {
       "among GPUs");
 }
 
+std::int64_t BoundedProduct(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return kLargestTensor;
+  return std::clamp<std::int64_t>(product, 0, kLargestTensor);
+}
+
 Bytes BytesOf(const LayoutRecord& layout) {
   Bytes bytes = ElementSize(layout.dtype);
   for (const Number& size : layout.sizes) bytes *= size.least();

@@ -54,6 +54,9 @@ class JobEditor {
 /// No parameter is as large; sums of such sizes do not overflow.
 inline constexpr Bytes kLargestTensor = Bytes{1} << 42;
 
+/// Sizes in a file may contradict one another: what is larger than any tensor is as large as one.
+std::int64_t BoundedProduct(std::int64_t a, std::int64_t b);
+
 /// At the first batch size; the second of a parameter or a buffer.
 Bytes BytesOf(const LayoutRecord& layout);
 Bytes BytesOf(const Job& job, const ModelTensor& tensor);

@@ -186,8 +186,7 @@ class Offloader {
     const LayoutRecord& layout = job_.layouts[of.layout];
     Number bytes = Number::Always(ElementSize(layout.dtype));
     for (const Number& size : layout.sizes) {
-      bytes = Number::Each([](Bytes a, std::int64_t b) { return std::min(a * b, kLargestTensor); },
-                           bytes, size);
+      bytes = Number::Each(BoundedProduct, bytes, size);
     }
     CallRecord call{.op = job_.strings.Intern("plimsoll.to_device")};
     TensorUse back = of;

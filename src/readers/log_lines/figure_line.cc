@@ -13,6 +13,10 @@ namespace plimsoll {
 namespace {
 
 constexpr std::size_t kLongestPhase = 80;
+/// So many fit into 64 bits; zeros behind the point count too.
+constexpr int kMostDigits = 18;
+/// No job has more processes.
+constexpr double kMostFolded = 1e6;
 /// How far from a line its progress bar and the line above are looked for.
 constexpr std::size_t kNearLine = 600;
 constexpr std::size_t kFarAbove = 8 << 10;
@@ -69,6 +73,7 @@ void TakeFolded(FigureLine& line) {
   const FigureLine rest{.text = line.text.substr(at + kFolded.size())};
   const std::optional<Printed> times = NumberAt(rest, 0);
   if (!times || !rest.text.substr(times->end).starts_with("x across")) return;
+  if (times->value < 0 || times->value > kMostFolded) return;
   line.folded = static_cast<std::int64_t>(times->value);
   line.text = line.text.substr(0, at);
   while (line.text.ends_with(' ')) line.text.remove_suffix(1);
@@ -125,7 +130,7 @@ std::optional<Printed> NumberAt(const FigureLine& line, std::size_t at) {
   for (; at < text.size(); ++at) {
     const char c = text[at];
     if (IsDigit(c)) {
-      if (count < 18) {
+      if (count < kMostDigits && decimals < kMostDigits) {
         digits = digits * 10 + static_cast<std::uint64_t>(c - '0');
         if (digits > 0) ++count;
         if (point) ++decimals;
@@ -143,9 +148,9 @@ std::optional<Printed> NumberAt(const FigureLine& line, std::size_t at) {
     }
   }
   if (at == first) return {};
-  constexpr std::array<double, 19> kPowers = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,
-                                              1e7,  1e8,  1e9,  1e10, 1e11, 1e12, 1e13,
-                                              1e14, 1e15, 1e16, 1e17, 1e18};
+  constexpr std::array<double, kMostDigits + 1> kPowers = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,
+                                                           1e7,  1e8,  1e9,  1e10, 1e11, 1e12, 1e13,
+                                                           1e14, 1e15, 1e16, 1e17, 1e18};
   Printed printed{.value = double(digits) / kPowers[static_cast<std::size_t>(decimals)],
                   .half = 0.5 / kPowers[static_cast<std::size_t>(decimals)],
                   .end = at};
@@ -295,12 +300,16 @@ std::optional<std::int64_t> StepOfBar(const FigureLine& line) {
   return BarIn(line.part.substr(from, to - from), true);
 }
 
-std::string_view LineAbove(const FigureLine& line, int lines, std::string& buffer) {
+std::vector<std::string> LinesAbove(const FigureLine& line, std::size_t most) {
+  std::vector<std::string> lines;
   std::size_t end = line.begin;
   const std::size_t floor = end > kFarAbove ? end - kFarAbove : 0;
+  // Many short lines would be looked at by each other.
+  const std::size_t most_seen = std::min<std::size_t>(64, 16 + line.raw.size());
   // What a progress bar rewrote is no line above.
   while (end > floor && line.part[end - 1] != '\n') --end;
-  for (int seen = 0; end > floor && seen < 64; ++seen) {
+  std::string buffer;
+  for (std::size_t seen = 0; end > floor && seen < most_seen && lines.size() < most; ++seen) {
     --end;  // the line end in front
     std::size_t begin = end;
     while (begin > floor && line.part[begin - 1] != '\n') --begin;
@@ -312,10 +321,10 @@ std::string_view LineAbove(const FigureLine& line, int lines, std::string& buffe
     FigureLine above{.text = buffer};
     TakePrefix({}, above);
     const bool same = above.rank == line.rank && above.process == line.process;
-    if (same && !above.text.empty() && --lines == 0) return above.text;
+    if (same && !above.text.empty()) lines.emplace_back(above.text);
     end = begin;
   }
-  return {};
+  return lines;
 }
 
 std::vector<std::string_view> WordsIn(std::string_view text) {

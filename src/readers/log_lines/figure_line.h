@@ -68,9 +68,9 @@ std::optional<std::int64_t> AnyStep(const FigureLine& line);
 /// was printed, else the last one above.
 std::optional<std::int64_t> StepOfBar(const FigureLine& line);
 
-/// The line above that has the same prefix of rank and process, `lines` further up; cleaned into
-/// `buffer`. Empty where there is none near.
-std::string_view LineAbove(const FigureLine& line, int lines, std::string& buffer);
+/// The lines near above that have the same prefix of rank and process, the nearest first; cleaned,
+/// without their prefixes.
+std::vector<std::string> LinesAbove(const FigureLine& line, std::size_t most);
 
 /// What stands between blanks.
 std::vector<std::string_view> WordsIn(std::string_view text);

@@ -1,7 +1,8 @@
 #include "readers/log_lines/figure_sink.h"
 
+#include <algorithm>
 #include <cmath>
-#include <functional>
+#include <iterator>
 
 namespace plimsoll {
 namespace {
@@ -14,20 +15,18 @@ constexpr int kMostRanksOfCards = 4096;
 constexpr std::size_t kMostPointsInAll = 400'000;
 constexpr std::size_t kFewPoints = 64;
 
-std::uint64_t Mixed(std::uint64_t hash, std::uint64_t value) {
-  hash ^= value + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2);
-  return hash * 0xff51afd7ed558ccd;
+/// Of whoever prints lines.
+std::uint64_t HashOf(std::string_view program, std::optional<int> rank, std::string_view process) {
+  const std::uint64_t hash = MixHash(HashBytes(program), HashBytes(process));
+  return MixHash(hash, static_cast<std::uint64_t>(rank.value_or(-1)));
 }
 
-std::uint64_t HashOf(std::string_view text) { return std::hash<std::string_view>()(text); }
-
 std::uint64_t HashOf(std::string_view program, const FigureField& field, const FigurePlace& place) {
-  std::uint64_t hash = Mixed(HashOf(program), HashOf(field.name));
-  hash = Mixed(hash, static_cast<std::uint64_t>(field.counts));
-  hash = Mixed(hash, HashOf(place.phase));
-  hash = Mixed(hash, HashOf(place.process));
-  hash = Mixed(hash, static_cast<std::uint64_t>(place.rank.value_or(-1)));
-  return Mixed(hash, static_cast<std::uint64_t>(place.device.value_or(-1)));
+  std::uint64_t hash = HashOf(program, place.rank, place.process);
+  hash = MixHash(hash, HashBytes(field.name));
+  hash = MixHash(hash, HashBytes(place.phase));
+  hash = MixHash(hash, static_cast<std::uint64_t>(field.counts));
+  return MixHash(hash, static_cast<std::uint64_t>(place.device.value_or(-1)));
 }
 
 bool Same(const LoggedSeries& series, std::string_view program, const FigureField& field,
@@ -119,7 +118,7 @@ void FigureSink::Put(const FigureField& field, const Printed& printed, double fa
 
 void FigureSink::PutBeforeStep(const FigureField& field, const Printed& printed, double factor) {
   const std::optional<std::int64_t> value = Scaled(printed.value, factor);
-  if (!value || waiting_.size() >= kMostWaiting) return;
+  if (!value || waiting_count_ >= kMostWaiting) return;
   ++figures_;
   FigureSource source{.program = std::string(program_),
                       .field = std::string(field.name),
@@ -127,12 +126,16 @@ void FigureSink::PutBeforeStep(const FigureField& field, const Printed& printed,
                       .rank = line_->rank,
                       .device = {},
                       .process = line_->rank ? std::string() : std::string(line_->process)};
-  waiting_.push_back({field, std::move(source), {LoggedPoint::kNoStep, *value, number_}});
+  const std::uint64_t teller = HashOf(program_, source.rank, source.process);
+  waiting_[teller].push_back({field, std::move(source), {LoggedPoint::kNoStep, *value, number_}});
+  ++waiting_count_;
 }
 
 void FigureSink::TellStep(std::int64_t step) {
   const std::string_view process = line_->rank ? std::string_view() : line_->process;
-  std::erase_if(waiting_, [&](const Waiting& waiting) {
+  const auto found = waiting_.find(HashOf(program_, line_->rank, process));
+  if (found == waiting_.end()) return;
+  waiting_count_ -= std::erase_if(found->second, [&](const Waiting& waiting) {
     if (waiting.source.program != program_ || waiting.source.rank != line_->rank ||
         waiting.source.process != process) {
       return false;
@@ -146,6 +149,7 @@ void FigureSink::TellStep(std::int64_t step) {
     }
     return true;
   });
+  if (found->second.empty()) waiting_.erase(found);
 }
 
 void FigureSink::PutWhole(const Printed& part, double factor, const Printed& percent,
@@ -185,7 +189,10 @@ void FigureSink::PutWhole(const Printed& part, double factor, const Printed& per
 std::vector<LoggedSeries> FigureSink::Take() && {
   // Warnings behind the last step that was printed.
   const FigureLine none;
-  for (const Waiting& waiting : waiting_) {
+  std::vector<Waiting> left;
+  for (auto& [teller, all] : waiting_) std::ranges::move(all, std::back_inserter(left));
+  std::ranges::stable_sort(left, {}, [](const Waiting& waiting) { return waiting.point.line; });
+  for (const Waiting& waiting : left) {
     line_ = &none;
     program_ = waiting.source.program;
     LoggedSeries* const series =

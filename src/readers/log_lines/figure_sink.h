@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "base/hash.h"
 #include "readers/log_lines/figure_line.h"
 #include "timeline/logged_series.h"
 
@@ -72,8 +72,10 @@ class FigureSink {
   std::int64_t number_ = 0;
   std::int64_t figures_ = 0;
   std::vector<LoggedSeries> series_;
-  std::unordered_map<std::uint64_t, std::size_t> index_;
-  std::vector<Waiting> waiting_;
+  HashMap<std::uint64_t, std::size_t> index_;
+  /// By a hash of whose they are.
+  HashMap<std::uint64_t, std::vector<Waiting>> waiting_;
+  std::size_t waiting_count_ = 0;
   /// By rank, how far off the best of its percentages is.
   std::vector<double> best_share_;
   std::size_t points_ = 0;

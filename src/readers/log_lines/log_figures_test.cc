@@ -106,6 +106,46 @@ TEST(LogFigures, RayFoldsLines) {
   EXPECT_EQ(series->source.phase, "After update_actor");
 }
 
+TEST(LogFigures, NumbersBeyondAll) {
+  // More zeros behind a point than 64 bits have digits.
+  const std::string zeros = "0." + std::string(300, '0') + "1";
+  const Recording tiny = ReadText("Peak memory usage: " + zeros + "MiB\n");
+  const LoggedSeries* const series = Find(tiny, "Peak memory usage");
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->last.value, 0);
+  EXPECT_EQ(Find(ReadText("Peak memory usage: 0.000000000000000025e+18MiB\n"), "Peak memory usage")
+                ->last.value,
+            25 * kMiB);
+  const std::string folded =
+      "(W pid=1) After update_actor, memory allocated (GB): 1.00, memory "
+      "reserved (GB): 2.00, device memory used/total (GB): 3.00/4.00 ";
+  for (const char* times : {"999999999999999999", "1e300", "-1"}) {
+    const std::string line = folded + "[repeated " + times + "x across cluster]\n";
+    for (const LoggedSeries& each : ReadText(line + line + line + line).logged) {
+      EXPECT_EQ(each.folded, 0) << times;
+    }
+  }
+  for (const char* where : {"Epoch(train)  [2][1e300/7330]", "Epoch(train)  [2][ 50/1e300]",
+                            "Epoch(train)  [1000000][ -5/7330]"}) {
+    const Recording step = ReadText(where + std::string("  data_time: 0.01  memory: 8123\n"));
+    for (const LoggedSeries& each : step.logged) EXPECT_EQ(each.stepped, 0) << where;
+  }
+  EXPECT_EQ(
+      Find(ReadText("CUDA:-1e300 (NVIDIA A100-SXM4-40GB, 40514MiB)\nallocated 1.00 GB\n"), "CUDA"),
+      nullptr);
+}
+
+TEST(LogFigures, StepsOfLinesThatWereJoined) {
+  const Recording recording = ReadText(
+      "[rank3]:step: 40  loss:  6.2  memory: 71.90GiB(90.80%)  tps: 1[rank5]:[titan] step: 41  "
+      "loss:  6.2  memory: 70.00GiB(88.41%)  tps: 1\n");
+  ASSERT_EQ(recording.logged.size(), 4u);
+  EXPECT_EQ(recording.logged[0].source.rank, 3);
+  EXPECT_EQ(recording.logged[0].last.step, 40);
+  EXPECT_EQ(recording.logged[2].source.rank, 5);
+  EXPECT_EQ(recording.logged[2].last.step, 41);
+}
+
 TEST(LogFigures, WarningBelongsToTheNextStepOfItsRank) {
   const Recording recording = ReadText(
       "[rank1]:4 CUDA memory allocation retries.\n"

@@ -10,6 +10,8 @@ namespace {
 using enum FigureKind;
 using enum FigureSpan;
 
+constexpr std::size_t kLongestKey = 64;
+
 /// Of a line that is a dictionary: the step that it names, else that of the progress bar.
 std::optional<std::int64_t> StepOfDict(const FigureLine& line) {
   for (std::string_view key :
@@ -24,16 +26,19 @@ std::optional<std::int64_t> StepOfDict(const FigureLine& line) {
 /// "  train_mem_gpu_alloc_delta  =     5120MB" of a table, in MiB; bytes in a dictionary.
 void ReadHfDelta(const FigureLine& line, FigureSink& sink) {
   for (const std::string_view mark : {"_mem_gpu", "_mem_cpu"}) {
-    for (std::size_t at = line.text.find(mark); at != kNowhere;
-         at = line.text.find(mark, at + mark.size())) {
+    std::size_t end = 0;
+    for (std::size_t at = line.text.find(mark); at != kNowhere; at = line.text.find(mark, end)) {
       std::size_t begin = at;
-      while (begin > 0 && (IsLetter(line.text[begin - 1]) || line.text[begin - 1] == '_')) --begin;
-      std::size_t end = at + mark.size();
+      while (begin > end && (IsLetter(line.text[begin - 1]) || line.text[begin - 1] == '_')) {
+        --begin;
+      }
+      end = at + mark.size();
       while (end < line.text.size() && (IsLetter(line.text[end]) || line.text[end] == '_')) ++end;
       const std::string_view key = line.text.substr(begin, end - begin);
       const bool peaked = key.ends_with("_peaked_delta");
       const bool before = key == "before_init_mem_gpu" || key == "before_init_mem_cpu";
       if (!peaked && !before && !key.ends_with("_alloc_delta")) continue;
+      if (key.size() > kLongestKey) continue;
       const bool dict = end < line.text.size() && line.text[end] == '\'';
       const std::size_t value = line.text.find_first_not_of(" ':=", end);
       if (value == kNowhere) return;
@@ -81,9 +86,11 @@ void ReadAxolotlStep(const FigureLine& line, FigureSink& sink) {
   bool asked = false;
   for (std::size_t at = line.text.find(kHead); at != kNowhere;
        at = line.text.find(kHead, at + kHead.size())) {
-    const std::size_t end = line.text.find("':", at);
-    if (end == kNowhere) return;
-    const std::string name = Lower(line.text.substr(at + kHead.size(), end - at - kHead.size()));
+    const std::string_view rest = line.text.substr(at + kHead.size(), kLongestKey);
+    const std::size_t length = rest.find("':");
+    if (length == kNowhere) continue;
+    const std::size_t end = at + kHead.size() + length;
+    const std::string name = Lower(rest.substr(0, length));
     for (const Key& key : kKeys) {
       if (name != std::string(key.words) + " (gib)" && name != std::string(key.words) + "(gib)") {
         continue;

@@ -41,9 +41,7 @@ std::optional<int> SmallWord(std::string_view word) {
 
 /// The number of the card in the row above: "|   0  NVIDIA H100 80GB HBM3    On  | 00000000:…".
 std::optional<int> DeviceAbove(const FigureLine& line) {
-  std::string buffer;
-  for (int up = 1; up <= 3; ++up) {
-    const std::string_view above = LineAbove(line, up, buffer);
+  for (const std::string& above : LinesAbove(line, 3)) {
     const std::vector<std::string_view> cells = Cells(above);
     if (cells.size() < 3) continue;
     const std::vector<std::string_view> words = WordsIn(cells[1]);

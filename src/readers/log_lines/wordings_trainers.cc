@@ -14,8 +14,8 @@ using enum FigureSpan;
 constexpr std::size_t kNearOlmo = 4096;
 
 /// A rank that stands in the line itself: "[rank3]" where several lines were joined into one.
-std::optional<int> RankInside(const FigureLine& line, std::size_t before) {
-  const std::optional<std::int64_t> rank = CountBefore(line, "[rank", before);
+std::optional<int> RankInside(const FigureLine& line) {
+  const std::optional<std::int64_t> rank = CountBefore(line, "[rank");
   return rank && *rank < 1'000'000 ? std::optional(static_cast<int>(*rank)) : std::nullopt;
 }
 
@@ -54,20 +54,23 @@ void ReadFields(const FigureLine& line, std::span<const FieldWording> fields, Fi
 /// "step: 40  loss:  6.21734  grad_norm:  1.1043  memory: 71.90GiB(90.80%)  tps: 4,310".
 void ReadTitan(const FigureLine& line, FigureSink& sink) {
   constexpr std::string_view kKey = "memory:";
-  std::size_t before = 0;
+  FigurePlace place;
+  std::size_t from = 0;
   for (std::size_t at = FindKey(line.text, kKey); at != kNowhere;
        at = FindKey(line.text, kKey, at + kKey.size())) {
-    const std::size_t word = LastBefore(line.text, "step:", at);
-    FigurePlace place;
-    if (word != kNowhere) place.step = CountBefore(line, "step:", at);
-    const bool validates = word != kNowhere && line.text.substr(0, word).ends_with("validate ");
-    if (validates) place.phase = "validate";
-    // Two lines that were joined have the second one's prefix between them.
-    if (before > 0) place.rank = RankInside(line, at);
+    // Two lines that were joined have the second one's prefix and step between them.
+    const FigureLine own{.text = line.text.substr(from, at - from)};
+    if (const std::size_t word = LastBefore(own.text, "step:"); word != kNowhere) {
+      place.step = CountBefore(own, "step:");
+      place.phase = own.text.substr(0, word).ends_with("validate ") ? "validate" : "";
+    }
+    if (from > 0) {
+      if (const auto rank = RankInside(own)) place.rank = rank;
+    }
     if (place.step) {
       PutWithPercent(line, at + kKey.size(), {"memory", kReserved, kSinceLine}, place, sink);
     }
-    before = at;
+    from = at;
   }
 }
 
@@ -127,8 +130,8 @@ void ReadDeepSpeedMemory(const FigureLine& line, FigureSink& sink) {
       {"CA ", "GB", kGibi, {"CA", kReserved, kNow}},
       {"Max_CA ", "GB", kGibi, {"Max_CA", kReserved, kSinceLine}},
   });
-  std::string buffer;
-  std::string_view above = LineAbove(line, 1, buffer);
+  const std::vector<std::string> lines = LinesAbove(line, 1);
+  std::string_view above = lines.empty() ? std::string_view() : lines.front();
   constexpr std::string_view kLogger = "see_memory_usage]";
   if (const std::size_t at = above.find(kLogger); at != kNowhere) {
     above.remove_prefix(at + kLogger.size());
@@ -268,12 +271,10 @@ void ReadTorchtunePhase(const FigureLine& line, FigureSink& sink) {
       {"peak memory alloc:", "GiB", kGibi, {"peak memory alloc", kTensors, kSinceLine}},
       {"peak memory reserved:", "GiB", kGibi, {"peak memory reserved", kReserved, kSinceLine}},
   });
-  std::string buffer;
   std::string phase;
   std::optional<std::int64_t> step;
-  for (int up = 1; up <= 3; ++up) {
-    std::string_view above = LineAbove(line, up, buffer);
-    if (above.empty() || Contains(above, "peak memory ")) continue;
+  for (std::string_view above : LinesAbove(line, 3)) {
+    if (Contains(above, "peak memory ")) continue;
     if (!above.ends_with(':')) break;
     // Behind the logger's own prefix: "INFO:torchtune.utils._logging:Memory stats after …".
     above.remove_suffix(1);

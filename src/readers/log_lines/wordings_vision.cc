@@ -16,7 +16,10 @@ std::optional<std::pair<std::int64_t, std::int64_t>> Fraction(const FigureLine& 
   const auto done = SizedAt(line, open + 1, "/");
   if (!done) return {};
   const auto all = SizedAt(line, done->end, "]");
-  if (!all) return {};
+  constexpr double kMost = 1e9;
+  if (!all || done->value < 0 || done->value > kMost || all->value < 1 || all->value > kMost) {
+    return {};
+  }
   return std::pair(static_cast<std::int64_t>(done->value), static_cast<std::int64_t>(all->value));
 }
 
@@ -29,7 +32,7 @@ std::optional<std::int64_t> MmStep(const FigureLine& line, std::size_t before) {
   const std::size_t open = line.text.rfind('[', line.text.find('/', head));
   if (open == kNowhere || open >= before || open < head) return {};
   const auto part = Fraction(line, open);
-  if (!part || part->second <= 0 || part->second > 1'000'000'000) return {};
+  if (!part) return {};
   if (open == 0 || line.text[open - 1] != ']') return part->first;
   const std::size_t epoch = line.text.rfind('[', open - 1);
   const auto number = epoch == kNowhere ? std::nullopt : SizedAt(line, epoch + 1, "]");
@@ -87,7 +90,7 @@ void ReadYoloCard(const FigureLine& line, FigureSink& sink) {
   const std::size_t comma = line.text.rfind(", ");
   if (!device || comma == kNowhere || comma < at) return;
   const auto size = SizedAt(line, comma + 2, "MiB)");
-  if (!size || device->value > 1000) return;
+  if (!size || device->value < 0 || device->value > 1000) return;
   sink.Put({"CUDA", kDeviceTotal}, *size, kMebi, {.device = static_cast<int>(device->value)});
 }
 
