@@ -77,6 +77,12 @@ void TakeFolded(FigureLine& line) {
 
 }  // namespace
 
+std::size_t BehindLast(std::string_view text, std::size_t from, std::size_t to, char sign) {
+  const void* const found = memrchr(text.data() + from, sign, to - from);
+  if (found == nullptr) return from;
+  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data()) + 1;
+}
+
 void CleanLine(std::string_view raw, std::string& text) {
   text.clear();
   // Few lines have backslashes, and single signs are found fastest.
@@ -103,8 +109,7 @@ void CleanLine(std::string_view raw, std::string& text) {
 
 void TakePrefix(std::string_view above, FigureLine& line) {
   TakeOutOfJson(line);
-  LinePrefix prefix = ReadLinePrefix(line.text, {});
-  if (prefix.length == 0 && !above.empty()) prefix = ReadLinePrefix(line.text, above);
+  const LinePrefix prefix = ReadLinePrefix(line.text, above);
   line.rank = prefix.rank;
   if (!prefix.rank) line.process = ProcessIn(line.text.substr(0, prefix.length));
   line.text.remove_prefix(std::min(prefix.length, line.text.size()));
@@ -299,11 +304,10 @@ std::string_view LineAbove(const FigureLine& line, int lines, std::string& buffe
   std::size_t end = line.begin;
   const std::size_t floor = end > kFarAbove ? end - kFarAbove : 0;
   // What a progress bar rewrote is no line above.
-  while (end > floor && line.part[end - 1] != '\n') --end;
+  end = BehindLast(line.part, floor, end, '\n');
   for (int seen = 0; end > floor && seen < 64; ++seen) {
     --end;  // the line end in front
-    std::size_t begin = end;
-    while (begin > floor && line.part[begin - 1] != '\n') --begin;
+    const std::size_t begin = BehindLast(line.part, floor, end, '\n');
     std::string_view raw = line.part.substr(begin, end - begin);
     while (raw.ends_with('\r')) raw.remove_suffix(1);
     const std::size_t rewritten = raw.rfind('\r');
