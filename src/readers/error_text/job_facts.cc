@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "readers/error_text/surroundings.h"
 
 namespace plimsoll {
 namespace {
@@ -293,7 +294,8 @@ void JobFacts::ReadDeepSpeedStep(const FactPlace& place) {
 }
 
 void JobFacts::ReadLoss(const FactPlace& place) {
-  if (ShowsEarlierStep(Lower(place.line))) NoteStep(place.offset);
+  // torchtitan has a colour between "step:" and its number.
+  if (ShowsEarlierStep(Lower(WithoutColours(place.line)))) NoteStep(place.offset);
 }
 
 void JobFacts::ReadDeviceBatch(const FactPlace& place) {

@@ -34,6 +34,10 @@ TEST(JobFacts, EarlierSteps) {
   EXPECT_TRUE(Read("step 12 | loss 3.21\n").signs.stepped_before);
   EXPECT_TRUE(Read("{'loss': 1.2, 'epoch': 0.1}\n").signs.stepped_before);
   EXPECT_TRUE(Read(" 3%|# | 30/1000 [00:10<05:01, loss=2.1]\n").signs.stepped_before);
+  EXPECT_TRUE(Read("\x1b[31mstep: 40  \x1b[32mloss:  6.21734  \x1b[38;2;180;60;0mgrad_norm: 1.1\n")
+                  .signs.stepped_before)
+      << "of torchtitan, in colours";
+  EXPECT_FALSE(Read("\x1b[31mstep:  1  \x1b[32mloss: 12.21734\n").signs.stepped_before);
   EXPECT_FALSE(Read("step 0 | loss 3.21\n").signs.stepped_before);
   EXPECT_FALSE(Read("Loading shards: 2/2 [00:10<00:00]\n").signs.stepped_before);
   EXPECT_FALSE(ReadOne(std::string(kRanOut) + "step 12 | loss 3.21\n").signs.stepped_before);

@@ -1,6 +1,7 @@
 #include "readers/error_text/log_reader.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <string_view>
 
@@ -34,6 +35,12 @@ std::string AsFound(std::string_view phrase) {
   return found;
 }
 
+std::vector<std::string> AllAsFound(const std::vector<std::string_view>& phrases) {
+  std::vector<std::string> all;
+  for (std::string_view phrase : phrases) all.push_back(AsFound(phrase));
+  return all;
+}
+
 /// All wordings with the automaton that finds their openings: those that tell whose memory it is
 /// first, then those that do not, then the title of a table, then what tells of the job, then what
 /// only lines that tell memory have.
@@ -50,9 +57,10 @@ struct Dictionary {
     all.push_back(kSummaryTitle);
     for (std::string_view phrase : JobFacts::Phrases()) all.push_back(phrase);
     others = all.size();
-    for (const std::string_view phrase : LogFigures::Phrases()) {
-      const auto same = [&](std::string_view one) { return AsFound(one) == AsFound(phrase); };
-      if (std::ranges::none_of(all, same)) all.push_back(phrase);
+    std::set<std::string> known;
+    for (std::string_view phrase : all) known.insert(AsFound(phrase));
+    for (std::string_view phrase : LogFigures::Phrases()) {
+      if (known.insert(AsFound(phrase)).second) all.push_back(phrase);
     }
     return all;
   }
@@ -60,19 +68,18 @@ struct Dictionary {
   /// The finder tells the longest phrase that ends at a place: what is the end of it stands there
   /// too.
   void LinkFigures() {
-    const std::vector<std::string_view> of_figures = LogFigures::Phrases();
+    const std::vector<std::string> all = AllAsFound(phrases);
+    const std::vector<std::string> of_figures = AllAsFound(LogFigures::Phrases());
     figures.resize(phrases.size());
     other.resize(phrases.size());
     for (std::size_t i = 0; i < phrases.size(); ++i) {
-      const std::string found = AsFound(phrases[i]);
       for (std::size_t f = 0; f < of_figures.size(); ++f) {
-        if (found.ends_with(AsFound(of_figures[f]))) figures[i].push_back(f);
+        if (all[i].ends_with(of_figures[f])) figures[i].push_back(f);
       }
       std::size_t longest = 0;
       for (std::size_t o = 0; o < others; ++o) {
-        const std::string own = AsFound(phrases[o]);
-        if (own.size() <= longest || !found.ends_with(own)) continue;
-        longest = own.size();
+        if (all[o].size() <= longest || !all[i].ends_with(all[o])) continue;
+        longest = all[o].size();
         other[i] = o;
       }
       if (i < others) other[i] = i;

@@ -82,6 +82,12 @@ void TakeFolded(FigureLine& line) {
 
 }  // namespace
 
+std::size_t BehindLast(std::string_view text, std::size_t from, std::size_t to, char sign) {
+  const void* const found = memrchr(text.data() + from, sign, to - from);
+  if (found == nullptr) return from;
+  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data()) + 1;
+}
+
 void CleanLine(std::string_view raw, std::string& text) {
   text.clear();
   // Few lines have backslashes, and single signs are found fastest.
@@ -108,8 +114,7 @@ void CleanLine(std::string_view raw, std::string& text) {
 
 void TakePrefix(std::string_view above, FigureLine& line) {
   TakeOutOfJson(line);
-  LinePrefix prefix = ReadLinePrefix(line.text, {});
-  if (prefix.length == 0 && !above.empty()) prefix = ReadLinePrefix(line.text, above);
+  const LinePrefix prefix = ReadLinePrefix(line.text, above);
   line.rank = prefix.rank;
   if (!prefix.rank) line.process = ProcessIn(line.text.substr(0, prefix.length));
   line.text.remove_prefix(std::min(prefix.length, line.text.size()));
@@ -307,12 +312,11 @@ std::vector<std::string> LinesAbove(const FigureLine& line, std::size_t most) {
   // Many short lines would be looked at by each other.
   const std::size_t most_seen = std::min<std::size_t>(64, 16 + line.raw.size());
   // What a progress bar rewrote is no line above.
-  while (end > floor && line.part[end - 1] != '\n') --end;
+  end = BehindLast(line.part, floor, end, '\n');
   std::string buffer;
   for (std::size_t seen = 0; end > floor && seen < most_seen && lines.size() < most; ++seen) {
     --end;  // the line end in front
-    std::size_t begin = end;
-    while (begin > floor && line.part[begin - 1] != '\n') --begin;
+    const std::size_t begin = BehindLast(line.part, floor, end, '\n');
     std::string_view raw = line.part.substr(begin, end - begin);
     while (raw.ends_with('\r')) raw.remove_suffix(1);
     const std::size_t rewritten = raw.rfind('\r');

@@ -40,6 +40,9 @@ struct FigureLine {
   std::int64_t folded = 0;
 };
 
+/// Behind the last such sign in text[from, to); `from` where there is none.
+std::size_t BehindLast(std::string_view text, std::size_t from, std::size_t to, char sign);
+
 /// A copy without colours and with every quotation mark as '; `text` is overwritten.
 void CleanLine(std::string_view raw, std::string& text);
 /// Takes the prefix off `line.text`, and what Ray adds at the end; `above` is the line before.

@@ -54,7 +54,20 @@ void FigureSink::Begin(std::string_view program, const FigureLine& line, std::si
   number_ = static_cast<std::int64_t>(number);
 }
 
+/// A log prints the same few fields again and again.
 LoggedSeries* FigureSink::Find(const FigureField& field, const FigurePlace& place) {
+  const auto name = reinterpret_cast<std::uintptr_t>(field.name.data());
+  const auto rank = static_cast<std::uint64_t>(place.rank.value_or(0));
+  std::size_t& recent = recent_[(name + rank * 31 + place.phase.size()) % recent_.size()];
+  if (recent < series_.size() && Same(series_[recent], program_, field, place)) {
+    return &series_[recent];
+  }
+  LoggedSeries* const series = FindAnywhere(field, place);
+  if (series != nullptr) recent = static_cast<std::size_t>(series - series_.data());
+  return series;
+}
+
+LoggedSeries* FigureSink::FindAnywhere(const FigureField& field, const FigurePlace& place) {
   std::uint64_t hash = HashOf(program_, field, place);
   for (;; ++hash) {
     const auto found = index_.find(hash);

@@ -1,6 +1,7 @@
 // Where figures are put as they are read: each into its series.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -63,6 +64,7 @@ class FigureSink {
   };
 
   LoggedSeries* Find(const FigureField& field, const FigurePlace& place);
+  LoggedSeries* FindAnywhere(const FigureField& field, const FigurePlace& place);
   void Store(LoggedSeries& series, const LoggedPoint& point, std::int64_t half);
   void TellStep(std::int64_t step);
   void KeepBounded();
@@ -73,6 +75,8 @@ class FigureSink {
   std::int64_t figures_ = 0;
   std::vector<LoggedSeries> series_;
   HashMap<std::uint64_t, std::size_t> index_;
+  /// By where a field's name lies and its rank, the series that it went into last.
+  std::array<std::size_t, 256> recent_{};
   /// By a hash of whose they are.
   HashMap<std::uint64_t, std::vector<Waiting>> waiting_;
   std::size_t waiting_count_ = 0;

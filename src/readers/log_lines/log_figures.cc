@@ -1,7 +1,6 @@
 #include "readers/log_lines/log_figures.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/text.h"
 
@@ -15,13 +14,6 @@ constexpr std::size_t kMostOfLine = 16 << 10;
 std::size_t RowCount() { return LogWordings().size(); }
 
 bool EndsLine(char c) { return c == '\n' || c == '\r'; }
-
-/// Behind the last such sign in text[from, to); `from` where there is none.
-std::size_t BehindLast(std::string_view text, std::size_t from, std::size_t to, char sign) {
-  const void* const found = memrchr(text.data() + from, sign, to - from);
-  if (found == nullptr) return from;
-  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data()) + 1;
-}
 
 std::size_t SegmentBegin(std::string_view text, std::size_t at) {
   const std::size_t floor = at > kMostOfLine ? at - kMostOfLine : 0;
@@ -62,11 +54,7 @@ void LogFigures::SetLine(const FigurePart& part, std::size_t begin, std::size_t 
   line_.part = part.text;
   line_.complete = end < part.text.size() && EndsLine(part.text[end]);
   line_.rewritten = begin > 0 && part.text[begin - 1] == '\r';
-  TakePrefix({}, line_);
-  if (line_.text.size() == text_.size() && !text_.empty() &&
-      (IsLetter(text_.front()) || IsDigit(text_.front()))) {
-    TakePrefix(RawAbove(part.text, begin), line_);
-  }
+  TakePrefix(RawAbove(part.text, begin), line_);
 }
 
 /// Reads the line around [begin, end), unless it is the one that was seen last; false where the

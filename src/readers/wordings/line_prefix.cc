@@ -1,5 +1,6 @@
 #include "readers/wordings/line_prefix.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstring>
@@ -90,16 +91,19 @@ std::optional<int> RankName(std::string_view inside) {
 
 bool IsLogBracket(std::string_view inside) {
   constexpr std::size_t kLongestLevel = 8;
-  const bool capital = !inside.empty() && inside.front() >= 'A' && inside.front() <= 'Z';
-  for (std::string_view level :
-       {"ERROR", "WARNING", "WARN", "INFO", "DEBUG", "CRITICAL", "FATAL"}) {
-    if (!capital || inside.size() > kLongestLevel) break;
-    if (inside == level) return true;
-  }
-  if (inside.starts_with("pod/") || TimeStamp(inside) != 0) return true;
+  if (inside.empty()) return false;
+  const char first = inside.front();
+  if (IsDigit(first)) return TimeStamp(inside) != 0;
+  if (first == 'p') return inside.starts_with("pod/");
   // glog's "[E301 12:00:00.5 ProcessGroupNCCL.cpp:123]", with or without the year's digit.
-  return inside.size() > 4 && std::string_view("IWEF").find(inside[0]) != std::string_view::npos &&
-         IsDigit(inside[1]) && IsDigit(inside[2]) && IsDigit(inside[3]);
+  const bool glog = first == 'I' || first == 'W' || first == 'E' || first == 'F';
+  if (glog && inside.size() > 4 && IsDigit(inside[1]) && IsDigit(inside[2]) && IsDigit(inside[3])) {
+    return true;
+  }
+  if (first < 'A' || first > 'Z' || inside.size() > kLongestLevel) return false;
+  constexpr auto kLevels = std::to_array<std::string_view>(
+      {"ERROR", "WARNING", "WARN", "INFO", "DEBUG", "CRITICAL", "FATAL"});
+  return std::ranges::find(kLevels, inside) != kLevels.end();
 }
 
 /// The number behind `key` in `text`.
@@ -112,8 +116,9 @@ std::optional<int> IndexBehind(std::string_view text, std::string_view key) {
 
 /// sglang's "2026-03-02 10:11:12 TP3"; where other dimensions are named too, TP alone is no rank.
 std::optional<int> RankBehindTime(std::string_view inside) {
-  if (Contains(inside, " DP") || Contains(inside, " PP")) return {};
-  return IndexBehind(inside, " TP");
+  const std::optional<int> rank = IndexBehind(inside, " TP");
+  const bool others = rank && (Contains(inside, " DP") || Contains(inside, " PP"));
+  return others ? std::nullopt : rank;
 }
 
 /// A group in brackets that is not part of a message: TensorFlow's "[32,1024]" must stay.
@@ -122,7 +127,7 @@ LinePrefix Bracket(std::string_view line) {
   if (end == std::string_view::npos) return {};
   const std::string_view inside = line.substr(1, end - 1);
   const std::string_view rest = line.substr(end + 1);
-  const std::size_t colon = rest.starts_with(":") ? 1 : 0;
+  const std::size_t colon = rest.starts_with(':') ? 1 : 0;
   if (std::optional<int> rank = RankName(inside)) return {end + 1 + colon, rank};
   if (IsLogBracket(inside)) return {end + 1 + colon, RankBehindTime(inside)};
   // Open MPI's "[1,3]<stderr>:": job and rank.
@@ -170,11 +175,22 @@ std::size_t HostName(std::string_view line) {
 
 /// "> ", "- ", "+ ", "# ", "• ", "&gt; ", and blanks.
 std::size_t Markup(std::string_view line) {
-  if (line.front() == ' ' || line.front() == '\t' || line.front() == '>') return 1;
-  if (line.starts_with("&gt;")) return 4;
-  if (line.starts_with("\xe2\x80\xa2")) return 3;
-  const bool bullet = line.front() == '-' || line.front() == '+' || line.front() == '#';
-  return bullet && line.size() > 1 && line[1] == ' ' ? 2 : 0;
+  switch (line.front()) {
+    case ' ':
+    case '\t':
+    case '>':
+      return 1;
+    case '&':
+      return line.starts_with("&gt;") ? 4 : 0;
+    case '\xe2':
+      return line.starts_with("\xe2\x80\xa2") ? 3 : 0;
+    case '-':
+    case '+':
+    case '#':
+      return line.size() > 1 && line[1] == ' ' ? 2 : 0;
+    default:
+      return 0;
+  }
 }
 
 /// One piece of the prefix; length 0 where there is none.

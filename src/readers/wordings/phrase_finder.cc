@@ -1,6 +1,7 @@
 #include "readers/wordings/phrase_finder.h"
 
 #include <deque>
+#include <set>
 
 #include "base/check.h"
 
@@ -20,15 +21,13 @@ PhraseFinder::PhraseFinder(std::span<const std::string_view> phrases) {
   }
   // Outside of a phrase, line ends and what stands in front of lines do not matter, nor do colours
   // and escapes: a phrase begins behind them. Only the bracket of a tag may be a phrase's own.
-  for (std::size_t c = 0; c < 256; ++c) {
-    may_begin_[c] = next_[class_of_byte_[c]] != 0 || c == '<' || c == '&';
-  }
+  for (std::size_t c = 0; c < kClasses; ++c) follows_[kMarkup * kClasses + c] = ~ClassSet{0};
   Link();
 }
 
 /// A class for each character that a phrase has; both cases share one.
 void PhraseFinder::Classify(std::span<const std::string_view> phrases) {
-  std::size_t used = kSpecial + 1;
+  std::size_t used = kMarkup + 1;
   for (std::string_view phrase : phrases) {
     for (char each : phrase) {
       const auto c = static_cast<unsigned char>(each);
@@ -43,6 +42,7 @@ void PhraseFinder::Classify(std::span<const std::string_view> phrases) {
   for (std::size_t c = 0; c < 256; ++c) {
     const auto byte = static_cast<unsigned char>(c);
     class_of_byte_[c] = Flow::IsSkipped(byte)  ? kNoise
+                        : c == '<' || c == '&' ? kMarkup
                         : !Flow::IsPlain(byte) ? kSpecial
                         : c < 128              ? class_[c]
                                                : kOther;
@@ -50,11 +50,13 @@ void PhraseFinder::Classify(std::span<const std::string_view> phrases) {
 }
 
 void PhraseFinder::Add(std::string_view phrase, std::uint16_t index) {
-  std::uint32_t state = 0;
-  std::size_t length = 0;
+  std::vector<std::uint8_t> classes;
   for (char each : phrase) {
-    if (Flow::IsNoise(each)) continue;
-    const std::uint8_t c = class_[Folded(static_cast<unsigned char>(each))];
+    if (!Flow::IsNoise(each)) classes.push_back(class_[Folded(static_cast<unsigned char>(each))]);
+  }
+  PLIMSOLL_CHECK(classes.size() > 1 && classes.size() <= 64);
+  std::uint32_t state = 0;
+  for (const std::uint8_t c : classes) {
     std::uint32_t next = Next(state, c);
     if (next == 0) {
       next = static_cast<std::uint32_t>(next_.size());
@@ -63,11 +65,25 @@ void PhraseFinder::Add(std::string_view phrase, std::uint16_t index) {
       phrase_.push_back(kNoPhrase);
     }
     state = next;
-    ++length;
   }
-  PLIMSOLL_CHECK(length > 0 && length <= 64);
   phrase_[state / kClasses] = index;
-  lengths_.push_back(length);
+  lengths_.push_back(classes.size());
+  NoteBeginning(classes);
+}
+
+/// Between any two characters there may be bytes that are left out.
+void PhraseFinder::NoteBeginning(const std::vector<std::uint8_t>& classes) {
+  constexpr ClassSet kAny = ~ClassSet{0};
+  constexpr ClassSet kBetween =
+      ClassSet{1} << kNoise | ClassSet{1} << kSpecial | ClassSet{1} << kMarkup;
+  const auto set_of = [&](std::size_t i) {
+    return i < classes.size() ? ClassSet{1} << classes[i] | kBetween : kAny;
+  };
+  ClassSet* const row = &follows_[classes[0] * kClasses];
+  row[classes[1]] |= set_of(2);
+  row[kNoise] |= set_of(1);
+  row[kSpecial] = kAny;
+  row[kMarkup] = kAny;
 }
 
 /// Gives every state a transition for every class, breadth first. Noise leaves the state as it is.
@@ -77,6 +93,7 @@ void PhraseFinder::Link() {
   for (std::size_t c = 0; c < kClasses; ++c) {
     if (next_[c] != 0) queue.push_back(next_[c]);
   }
+  const std::set<std::uint32_t> singles(queue.begin(), queue.end());
   while (!queue.empty()) {
     const std::uint32_t state = queue.front();
     queue.pop_front();
@@ -92,14 +109,27 @@ void PhraseFinder::Link() {
         queue.push_back(next);
       }
     }
-    next_[state + kNoise] = state;
+  }
+  for (std::size_t i = kClasses; i < next_.size(); ++i) {
+    if (singles.contains(next_[i])) next_[i] = 0;
   }
 }
 
-/// Passes over bytes that begin no phrase.
 void PhraseFinder::Walk::SkipToPhrase() {
-  const bool* const may_begin = finder_.may_begin_.data();
-  while (at_ < text_.size() && !may_begin[static_cast<unsigned char>(text_[at_])]) ++at_;
+  if (text_.size() - at_ < 3) return;
+  const auto class_at = [&](std::size_t at) {
+    return finder_.class_of_byte_[static_cast<unsigned char>(text_[at])];
+  };
+  std::size_t pair = class_at(at_) * kClasses + class_at(at_ + 1);
+  for (std::size_t at = at_ + 2; at < text_.size(); ++at) {
+    const std::size_t third = class_at(at);
+    if ((finder_.follows_[pair] >> third & 1) != 0) {
+      at_ = at - 2;
+      return;
+    }
+    pair = (pair * kClasses + third) % (kClasses * kClasses);
+  }
+  at_ = text_.size() - 2;
 }
 
 std::optional<std::uint8_t> PhraseFinder::Walk::ReadSpecial() {
@@ -113,10 +143,11 @@ std::optional<std::uint8_t> PhraseFinder::Walk::ReadSpecial() {
 
 std::optional<PhraseFinder::Hit> PhraseFinder::Walk::Next() {
   while (true) {
-    if (state_ == 0) SkipToPhrase();
+    const bool begins = state_ == 0;
+    if (begins) SkipToPhrase();
     if (at_ >= text_.size()) return {};
     std::uint8_t kind = finder_.class_of_byte_[static_cast<unsigned char>(text_[at_])];
-    if (kind == kSpecial) {
+    if (kind == kSpecial || kind == kMarkup) {
       const std::optional<std::uint8_t> special = ReadSpecial();
       if (!special) return {};
       kind = *special;
@@ -125,7 +156,10 @@ std::optional<PhraseFinder::Hit> PhraseFinder::Walk::Next() {
       if (kind == kNoise) continue;
     }
     state_ = finder_.next_[state_ + kind];
-    if (state_ == 0) continue;
+    if (state_ == 0) {
+      if (!begins) at_ = offset_;
+      continue;
+    }
     offsets_[count_++ % offsets_.size()] = offset_;
     const std::uint16_t phrase = finder_.phrase_[state_ / kClasses];
     if (phrase != kNoPhrase) return Hit{phrase, BeginOf(phrase), at_};

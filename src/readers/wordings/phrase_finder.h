@@ -1,5 +1,6 @@
-// Finds many phrases at once in one pass over the flow of a log (Aho and Corasick's automaton), so
-// that a log of gigabytes costs seconds however many wordings there are.
+// Finds many phrases at once in one pass over the flow of a log, so that a log of gigabytes costs
+// seconds however many wordings there are: three bytes show nearly everywhere that no phrase begins
+// with them; where one may, Aho and Corasick's automaton reads on.
 #pragma once
 
 #include <array>
@@ -38,6 +39,7 @@ class PhraseFinder {
     }
 
    private:
+    /// Passes over bytes with which no phrase begins.
     void SkipToPhrase();
     /// The class of the next character, which ends at `at_`; none at the end of the text.
     std::optional<std::uint8_t> ReadSpecial();
@@ -55,23 +57,29 @@ class PhraseFinder {
  private:
   friend class Walk;
   static constexpr std::uint16_t kNoPhrase = 0xffff;
-  /// Characters of no phrase; bytes that are left out; bytes that only Flow can read.
+  /// Characters of no phrase; bytes that are left out; bytes that only Flow can read, and those of
+  /// them with which a phrase may begin.
   static constexpr std::uint8_t kOther = 0;
   static constexpr std::uint8_t kNoise = 1;
   static constexpr std::uint8_t kSpecial = 2;
+  static constexpr std::uint8_t kMarkup = 3;
   static constexpr std::size_t kClasses = 64;
+  using ClassSet = std::uint64_t;
 
   void Classify(std::span<const std::string_view> phrases);
   void Add(std::string_view phrase, std::uint16_t index);
+  void NoteBeginning(const std::vector<std::uint8_t>& classes);
   void Link();
   std::uint32_t& Next(std::uint32_t state, std::uint8_t c) { return next_[state + c]; }
 
-  /// A state is the index of its row in `next_`, so that a step is one addition and one load.
+  /// A state is the index of its row in `next_`, so that a step is one addition and one load. No
+  /// state is of a single character: there the automaton begins anew, with that character.
   std::vector<std::uint32_t> next_;
   std::vector<std::uint16_t> phrase_;              // by row
   std::array<std::uint8_t, 128> class_{};          // of a character
   std::array<std::uint8_t, 256> class_of_byte_{};  // the same, or that it is noise or special
-  std::array<bool, 256> may_begin_{};              // whether a phrase may begin with the byte
+  /// By the classes of two bytes, what may follow where a phrase begins with them.
+  std::array<ClassSet, kClasses * kClasses> follows_{};
   std::vector<std::size_t> lengths_;
 };
 
