@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from plimsoll.models.names import find
+
 _TRUTH = Path(__file__).resolve().parents[2] / "tests/data/models/h200.jsonl"
 _GIB = 1 << 30
 
@@ -32,7 +34,6 @@ def capture(row: dict[str, Any], to: Path) -> None:
     from plimsoll.capturing.api import capture_of_few_layers
     from plimsoll.capturing.configuration import job_from
     from plimsoll.events.repeated import NotAlike
-    from plimsoll.models.names import find
     from plimsoll.models.way import Way
 
     config = dict(find(row["model"]).config)
@@ -81,6 +82,7 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     part, parts = map(int, asked.shard.split("/"))
     rows = [json.loads(line) for line in _TRUTH.read_text().splitlines()]
+    rows.sort(key=lambda row: find(row["model"]).parameters)
     chosen = [r for r in rows if not asked.words or any(w in name_of(r) for w in asked.words)]
     asked.folder.mkdir(parents=True, exist_ok=True)
     errors = []

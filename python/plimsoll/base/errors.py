@@ -20,6 +20,15 @@ class CaptureError(RuntimeError):
         super().__init__(f"{text}. {hint}" if hint else text)
 
 
+def in_two_lines(error: CaptureError) -> str:
+    """As the program reads it, which puts the hint behind a semicolon."""
+    what = f"{error.where}: {error.what}" if error.where else error.what
+    hint = error.hint or ""
+    if hint[1:2].islower() or hint[1:2] == " ":
+        hint = hint[0].lower() + hint[1:]
+    return "\n".join(" ".join(line.split()) for line in (what, hint)) + "\n"
+
+
 class PlanError(RuntimeError):
     """The plan cannot be applied: what is in the way, and what to do about it."""
 

@@ -234,7 +234,10 @@ class _Session:
     def _variant(self, precision: Precision) -> dict[str, Any]:
         tables, points = self.tables, self._points
         watcher = Watcher()
-        attendant = Attendant() if precision.compiled else watcher
+        # What is told of layers that are not there has no place in a trial; and a compiled job
+        # would be compiled anew for each.
+        tries = not precision.compiled and not self._layers
+        attendant = watcher if tries else Attendant()
         first = self._run(precision, points.at[0], attendant)
         others = [self._run(precision, point, Attendant()).recorded for point in points.at[1:]]
         events = merged([first.recorded, *others], tables, points, self._notes)
@@ -257,9 +260,8 @@ class _Session:
                     in_all_events(release, first.events).row(tables.string) for release in found
                 ]
 
-        # Else they are not the events of the first run. A compiled job would be compiled anew for
-        # each trial.
-        if len(events) == len(first.events) and not precision.compiled:
+        # Else they are not the events of the first run.
+        if len(events) == len(first.events) and tries:
             self._releases.append(add_releases)
         return variant
 

@@ -7,7 +7,7 @@ import contextlib
 import copy
 from typing import Any, NamedTuple
 
-from ..events.repeated import CAPTURED, Layers
+from ..events.repeated import Layers
 
 #: The numbers of layers in configurations of all kinds, and what such a list is part of.
 _COUNTS = {
@@ -37,7 +37,7 @@ def with_few_layers(torch: Any, kind: Any, config: Any) -> FewLayers | None:
         if period is None:
             continue
         periods[key] = period
-        kept = CAPTURED * period + count % period
+        kept = Layers.fewest(count, period)
         for name, elements in lists.items():
             setattr(small, name, elements[:kept])
         setattr(small, key, kept)
@@ -57,8 +57,8 @@ def _lists_of(values: dict[str, Any], count: int) -> dict[str, list[Any]]:
 
 
 def _period(lists: list[list[Any]], count: int) -> int | None:
-    for period in range(1, count // CAPTURED + 1):
-        fewer = CAPTURED * period + count % period < count
+    for period in range(1, count // 2 + 1):
+        fewer = Layers.fewest(count, period) < count
         if fewer and all(v[i] == v[i % period] for v in lists for i in range(count)):
             return period
     return None

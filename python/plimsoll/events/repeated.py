@@ -10,6 +10,7 @@ these two, with storages of their own.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -32,8 +33,9 @@ from .event import (
 )
 
 #: Units that are captured: the first, two in the middle, the last.
-CAPTURED = 4
-_FIRST, _MIDDLE, _SECOND, _LAST = range(CAPTURED)
+_FIRST, _MIDDLE, _SECOND, _LAST = range(4)
+#: A layer each, at least.
+_ENDS = 2
 
 
 class NotAlike(Exception):
@@ -41,8 +43,8 @@ class NotAlike(Exception):
 
 
 class Layers(NamedTuple):
-    """A list of modules of a model: where it stands, and how many there are to be. They come in
-    units of `period`; what is left over at the end belongs to the last unit."""
+    """A list of modules of a model: where it stands, and how many there are to be. The first is a
+    unit of its own, the two in the middle have `period` each, and the last has what is left."""
 
     path: str
     captured: int
@@ -50,7 +52,12 @@ class Layers(NamedTuple):
     period: int = 1
 
     def unit(self, layer: int) -> int:
-        return min(layer // self.period, _LAST)
+        return min((layer + self.period - 1) // self.period, _LAST)
+
+    @staticmethod
+    def fewest(wanted: int, period: int) -> int:
+        """How many are captured to tell of so many."""
+        return _ENDS + 2 * period + max(wanted - _ENDS, 0) % period
 
 
 def copies_of(name: str, layers: Layers) -> int:
@@ -68,7 +75,7 @@ def repeated(events: list[Event], layers: Layers, layouts: list[Any]) -> list[Ev
 
 class _Repeater:
     def __init__(self, events: list[Event], layers: Layers, layouts: list[Any]) -> None:
-        self._events = events
+        self._events = _frees_in_order(events)
         self._layers = layers
         self._layouts = layouts
         self._copies = (layers.wanted - layers.captured) // layers.period
@@ -78,6 +85,8 @@ class _Repeater:
         #: Of what a call does for every layer at once, by its result: as if each layer did it.
         self._next: dict[int, int] = {}
         self._before: dict[int, int] = {}
+        #: What both units in the middle use, which is let go once, by whichever comes last.
+        self._shared: set[int] = set()
         self._fresh: dict[tuple[int, int], int] = {}
         self._last = 0
         #: By storage and layout, the layout of what has become longer.
@@ -194,8 +203,9 @@ class _Repeater:
     # Counterparts.
 
     def _match(self, units: list[int | None]) -> None:
-        one = [e for e, unit in zip(self._events, units) if unit == _MIDDLE]
-        other = [e for e, unit in zip(self._events, units) if unit == _SECOND]
+        self._shared = self._used_by(_MIDDLE, units) & self._used_by(_SECOND, units)
+        one = [e for e, unit in zip(self._events, units) if unit == _MIDDLE and self._is_own(e)]
+        other = [e for e, unit in zip(self._events, units) if unit == _SECOND and self._is_own(e)]
         if not one or len(one) != len(other):
             raise NotAlike(f"{len(one)} events of one layer and {len(other)} of the next")
         for a, b in zip(one, other):
@@ -206,6 +216,19 @@ class _Repeater:
         for event, unit in zip(self._events, units):
             if unit is None:
                 self._match_lists(event)
+
+    def _used_by(self, wanted: int, units: list[int | None]) -> set[int]:
+        """What is not the unit's own, and that of no layer in the middle."""
+        return {
+            storage
+            for event, unit in zip(self._events, units)
+            if unit == wanted and isinstance(event, Call)
+            for storage in _storages(event)
+            if self._owner.get(storage) not in (_MIDDLE, _SECOND)
+        }
+
+    def _is_own(self, event: Event) -> bool:
+        return not (isinstance(event, Free) and event.storage in self._shared)
 
     def _match_lists(self, event: Event) -> None:
         """Of lists over all layers, the parts of the two."""
@@ -260,7 +283,8 @@ class _Repeater:
             yield from own
         for place in reversed(copies) if down else copies:
             for event, _ in run:
-                yield self._moved(event, unit, place), None
+                if self._is_own(event):
+                    yield self._moved(event, unit, place), None
         if down:
             yield from own
 
@@ -458,6 +482,15 @@ def _lists(event: Event) -> list[list[int]]:
     if lists and len(event.results) == len(lists[0]):
         lists.append([t.storage for t in event.results])
     return lists
+
+
+def _frees_in_order(events: list[Event]) -> list[Event]:
+    """What is let go at one instant, in the order in which it was made. Autocast lets go of what it
+    keeps in an order of addresses, which is another one in each layer; the memory is the same."""
+    found: list[Event] = []
+    for is_free, some in itertools.groupby(events, lambda event: isinstance(event, Free)):
+        found += sorted(some, key=lambda free: free.storage) if is_free else some  # type: ignore[union-attr]
+    return found
 
 
 def _storages(event: Event) -> list[int]:

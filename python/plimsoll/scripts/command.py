@@ -18,7 +18,7 @@ from typing import Any, Callable, NamedTuple, NoReturn
 
 from ..asking.answers import add_answers
 from ..base.assumptions import NOTHING_STATED, Assumptions, parse_assumptions
-from ..base.errors import CaptureError
+from ..base.errors import CaptureError, in_two_lines
 from ..base.notes import Notes
 from ..base.output import check_output
 from ..base.sizes import whole_number
@@ -404,15 +404,6 @@ def _growing(text: str | None, what: str, like: str) -> Any:
             f"the {what} are {text}", hint=f"Give {number} growing sizes, such as {like}"
         )
     return tuple(sizes)
-
-
-def in_two_lines(error: CaptureError) -> str:
-    """As the program reads it, which puts the hint behind a semicolon."""
-    what = f"{error.where}: {error.what}" if error.where else error.what
-    hint = error.hint or ""
-    if hint[1:2].islower() or hint[1:2] == " ":
-        hint = hint[0].lower() + hint[1:]
-    return "\n".join(" ".join(line.split()) for line in (what, hint)) + "\n"
 
 
 def _terminated(number: int, frame: object) -> NoReturn:

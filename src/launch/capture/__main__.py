@@ -18,8 +18,7 @@ zipfile.ZipFile(archive).extractall(sys.path[0])
 def capture_configuration(arguments):
     from plimsoll.__main__ import _capture, add_way
     from plimsoll.capturing.configuration import PREFIX
-    from plimsoll.base.errors import CaptureError
-    from plimsoll.scripts.command import in_two_lines
+    from plimsoll.base.errors import CaptureError, in_two_lines
 
     parser = argparse.ArgumentParser()
     for name in ("-o", "--gpu", "--complaint", "--precision"):
