@@ -335,15 +335,32 @@ def _set_loss(applied: Applied, value: _Value) -> str:
     chunks = value.get("chunks")
     if not isinstance(chunks, int) or chunks < 1:
         raise _LeftToYou("this release does not know it")
-    head = defer(applied.model, chunks, _layers(value))
-    if head is None:
+    kinds = value.get("kinds") or [_CROSS_ENTROPY]
+    by_hand = (
+        "it has entropies, or log-probabilities in a way that cannot be replaced from here: "
+        f"log_probs = plimsoll.chunked_log_probs(hidden, head.weight, labels, chunks={chunks})"
+    )
+    if value.get("by_hand"):
+        if _CROSS_ENTROPY not in kinds:
+            raise _LeftToYou(by_hand)
+        applied.not_set.append(f"loss = chunked:{chunks}: {by_hand}")
+    layers = _layers(value)
+    everywhere = value.get("without_gradient") is True
+    named: list[str | None] = [*layers] or [None]
+    heads = [defer(applied.model, chunks, layer, everywhere) for layer in named]
+    if None in heads:
         raise _LeftToYou(
             "it is not clear which layer makes the logits; in place of it (`head`) and "
             "F.cross_entropy: loss = plimsoll.chunked_cross_entropy(hidden, head.weight, labels, "
             f"chunks={chunks})"
         )
-    layer = f"`{head}`" if head else "the model"
-    return f"F.cross_entropy of what {layer} gives is computed in {chunks} chunks of rows"
+    layer = " and ".join(f"`{head}`" if head else "the model" for head in heads)
+    what = " and ".join(_OF_LOGITS[kind] for kind in kinds if kind in _OF_LOGITS)
+    return f"{what} of what {layer} gives is computed in {chunks} chunks of rows"
+
+
+_CROSS_ENTROPY = "cross_entropy"
+_OF_LOGITS = {_CROSS_ENTROPY: "F.cross_entropy", "log_probs": "log_softmax(...).gather(...)"}
 
 
 def _set_parallel(applied: Applied, value: _Value) -> str:

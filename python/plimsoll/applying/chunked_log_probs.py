@@ -78,10 +78,10 @@ class _ChunkedLogProbs(torch.autograd.Function):
             for rows in logits_of.chunks():
                 counts, classes = _chosen(labels[rows], options)
                 log_probs = logits_of.log_probs(rows)
-                own = log_probs.gather(1, classes)[:, 0]
-                made[rows] = torch.where(counts, own, 0)
+                made[rows] = torch.where(counts, log_probs.gather(1, classes)[:, 0], 0)
                 if spread is not None:
                     spread[rows] = torch.where(counts, _entropy(log_probs), 0)
+                del log_probs  # before those of the next chunk are made
         ctx.entropy = spread
         return (made,) if spread is None else (made, spread)
 
@@ -108,7 +108,10 @@ class _ChunkedLogProbs(torch.autograd.Function):
                 gradient.scatter_add_(1, classes, of_own)
                 if options.temperature != 1:
                     gradient.div_(options.temperature)
+                sums.add_bias(gradient)
+                gradient = gradient.to(ctx.product)
                 sums.add(rows, gradient)
+                del gradient
         return (*sums.results(), None, None)
 
 
@@ -190,19 +193,21 @@ class _Gradients:
         if bias is not None and wanted[2]:
             self._bias = torch.zeros_like(bias, dtype=logits.type)
 
-    def add(self, rows: slice, of_logits: torch.Tensor) -> None:
-        logits = self._logits
+    def add_bias(self, of_logits: torch.Tensor) -> None:
         if self._bias is not None:
             self._bias.add_(of_logits.sum(0))
-        narrow = of_logits.to(logits.product)
+
+    def add(self, rows: slice, of_logits: torch.Tensor) -> None:
+        """In the type of the products."""
+        logits = self._logits
         if self._hidden is not None:
-            self._hidden[rows] = torch.mm(narrow, logits.weight)
+            self._hidden[rows] = torch.mm(of_logits, logits.weight)
         if self._weight is not None:
             hidden = logits.rows(rows)
             if logits.product is logits.type:
-                self._weight.addmm_(narrow.t(), hidden)
+                self._weight.addmm_(of_logits.t(), hidden)
             else:
-                self._weight.add_(torch.mm(narrow.t(), hidden))
+                self._weight.add_(torch.mm(of_logits.t(), hidden))
 
     def results(self) -> list[torch.Tensor | None]:
         found = (self._hidden, self._weight, self._bias)

@@ -201,7 +201,7 @@ TEST(ChunkedLoss, SaysWhyItCannotBe) {
   EXPECT_EQ(WhyNot({}, 100), "the loss has fewer rows for each sample than 100 chunks");
   JobMaker other = testing_job::TrainingLoop();
   EXPECT_EQ(ChunkLoss(other.job, other.variant(), 8).error().message,
-            "the loss is no cross-entropy over a linear layer");
+            "the loss is no cross-entropy and no log-probabilities over a linear layer");
   EXPECT_EQ(LogitsOf(other.job, other.variant(), 8), 0);
   EXPECT_EQ(WhyNotChunked(other.job, other.variant(), 8, 0), std::nullopt) << "no cross-entropy";
   JobMaker scaled = Head({.scales_logits = true});
@@ -209,26 +209,158 @@ TEST(ChunkedLoss, SaysWhyItCannotBe) {
   EXPECT_EQ(WhyNotChunked(scaled.job, scaled.variant(), 8, kGiB), std::nullopt) << "small";
 }
 
-/// log_softmax(logits / temperature).gather(labels)
-TEST(ChunkedLoss, NamesTheFunctionForLogProbabilities) {
+/// What a job of log-probabilities does besides.
+struct RowExtras {
+  /// The picked logits less their logsumexp, in place of log_softmax.
+  bool logsumexp = false;
+  bool trains = true;
+  bool averages_logits = false;
+  bool picks_two = false;
+};
+
+/// log_softmax(logits / temperature).gather(labels), a number for each row, and its backward.
+JobMaker RowHead(const RowExtras& extras = {}) {
   JobMaker maker;
   const Storage weight = maker.Parameter(kClasses * kWidth);
   maker.BeginStep();
+  maker.Begin(Stage::kTransfer);
+  const Storage labels = maker.Make("aten.randint.default", Each(kRows));
   maker.Begin(Stage::kForward);
   const std::vector<Number> wide = {Each(kRows), Always(kClasses)};
   const std::vector<Number> narrow = {Each(kRows), Always(kWidth)};
+  const std::vector<Number> single = {Each(kRows), Always(1)};
+  const auto arg = [&](Storage s, const std::vector<Number>& sizes) {
+    return Arg(maker.Floats(s, sizes));
+  };
   const Storage hidden = maker.Make("aten.relu.default", narrow);
-  const Storage logits =
+  const Storage product =
       maker.Make("aten.mm.default", wide,
-                 {Arg(maker.Floats(hidden, narrow)),
-                  Arg(maker.Floats(weight, {Always(kWidth), Always(kClasses)}))});
-  const Storage cooled = maker.Make("aten.div.Tensor", wide, {Arg(maker.Floats(logits, wide))});
-  const Storage logs =
-      maker.Make("aten._log_softmax.default", wide, {Arg(maker.Floats(cooled, wide))});
-  maker.Make("aten.gather.default", {Each(kRows), Always(1)}, {Arg(maker.Floats(logs, wide))});
-  const std::optional<std::string> why = WhyNotChunked(maker.job, maker.variant(), 8, 1000);
-  ASSERT_TRUE(why.has_value());
-  EXPECT_NE(why->find("plimsoll.chunked_log_probs"), std::string::npos);
+                 {arg(hidden, narrow), arg(weight, {Always(kWidth), Always(kClasses)})});
+  const Storage logits = maker.Make("aten.div.Tensor", wide, {arg(product, wide), Arg(0.7)});
+  maker.Free(product);
+  if (extras.averages_logits)
+    maker.Free(maker.Make("aten.mean.default", std::vector<Number>{}, {arg(logits, wide)}));
+  const Argument index =
+      arg(labels, extras.picks_two ? std::vector<Number>{Each(kRows), Always(2)} : single);
+  Storage logs = logits;
+  Storage own = 0;
+  Storage sum = 0;
+  if (extras.logsumexp) {
+    const Storage picked = maker.Make("aten.gather.default", single,
+                                      {arg(logits, wide), Arg(std::int64_t{-1}), index});
+    sum =
+        maker.Make("aten.logsumexp.default", std::vector<Number>{Each(kRows)}, {arg(logits, wide)});
+    own = maker.Make("aten.sub.Tensor", std::vector<Number>{Each(kRows)},
+                     {arg(picked, {Each(kRows)}), arg(sum, {Each(kRows)})});
+    maker.Free(picked);
+  } else {
+    logs = maker.Make("aten._log_softmax.default", wide, {arg(logits, wide)});
+    own =
+        maker.Make("aten.gather.default", single, {arg(logs, wide), Arg(std::int64_t{-1}), index});
+    maker.Free(logits);
+  }
+  const Storage loss = maker.Make("aten.mean.default", std::vector<Number>{}, {arg(own, single)});
+  if (!extras.trains) {
+    for (const Storage done : {loss, own, logs, sum, hidden, labels}) maker.Free(done);
+    return maker;
+  }
+  maker.Begin(Stage::kBackward);
+  const Storage of_own =
+      maker.Make("aten.mul.Tensor", std::vector<Number>{Each(kRows)}, {arg(own, single)});
+  Storage of_logs = maker.Make("aten.new_zeros.default", wide, {arg(of_own, single)});
+  maker.variant().calls.push_back(maker.last_call());
+  maker.last_call().op = maker.job.strings.Intern("aten.scatter_add_.default");
+  maker.last_call().fresh.clear();
+  maker.last_call().args = {arg(of_logs, wide), Arg(std::int64_t{-1}), index, arg(of_own, single)};
+  maker.variant().events.push_back(
+      {.kind = JobEvent::Kind::kCall,
+       .index = static_cast<std::uint32_t>(maker.variant().calls.size() - 1)});
+  Storage gradient = 0;
+  if (extras.logsumexp) {
+    const Storage negated = maker.Make("aten.neg.default", std::vector<Number>{Each(kRows)},
+                                       {arg(of_own, {Each(kRows)})});
+    const Storage shares =
+        maker.Make("aten.sub.Tensor", wide, {arg(logits, wide), arg(sum, single)});
+    const Storage scaled =
+        maker.Make("aten.mul.Tensor", wide, {arg(negated, single), arg(shares, wide)});
+    for (const Storage done : {negated, shares, sum}) maker.Free(done);
+    gradient = maker.Make("aten.add.Tensor", wide, {arg(scaled, wide), arg(of_logs, wide)});
+    maker.Free(scaled);
+  } else {
+    gradient = maker.Make("aten._log_softmax_backward_data.default", wide,
+                          {arg(of_logs, wide), arg(logs, wide)});
+  }
+  for (const Storage done : {of_own, of_logs, logs}) maker.Free(done);
+  const Storage of_logits = maker.Make("aten.div.Tensor", wide, {arg(gradient, wide), Arg(0.7)});
+  maker.Free(gradient);
+  const Storage of_weight =
+      maker.Make("aten.mm.default", {Always(kClasses), Always(kWidth)},
+                 {arg(of_logits, {Always(kClasses), Each(kRows)}), arg(hidden, narrow)});
+  const Storage of_hidden =
+      maker.Make("aten.mm.default", narrow,
+                 {arg(of_logits, wide), arg(weight, {Always(kClasses), Always(kWidth)})});
+  for (const Storage done : {of_logits, hidden}) maker.Free(done);
+  maker.Free(maker.Make("aten.relu_backward.default", narrow, {arg(of_hidden, narrow)}));
+  maker.Label(Category::kGradients, of_weight);
+  for (const Storage done : {of_hidden, loss, own, labels}) maker.Free(done);
+  maker.Begin(Stage::kOptimizer);
+  maker.Free(of_weight);
+  return maker;
+}
+
+int CallsOf(const JobMaker& maker, const Variant& variant, std::string_view op) {
+  return static_cast<int>(
+      std::count_if(variant.events.begin(), variant.events.end(), [&](const JobEvent& event) {
+        return event.kind == JobEvent::Kind::kCall &&
+               BaseName(maker.job.strings[variant.calls[event.index].op]) == op;
+      }));
+}
+
+TEST(ChunkedLoss, LogProbabilitiesAreComputedTwice) {
+  for (const bool logsumexp : {false, true}) {
+    JobMaker maker = RowHead({.logsumexp = logsumexp});
+    const Lowered plain = LowerIt(maker, maker.variant());
+    const Result<Variant> chunked = ChunkLoss(maker.job, maker.variant(), 8);
+    ASSERT_TRUE(chunked.ok()) << chunked.error().ToLine();
+    const Lowered lowered = LowerIt(maker, *chunked);
+    const Bytes logits = kBatch * kRows * kClasses * 4;
+    EXPECT_GT(PeakOf(plain), 2 * logits);
+    EXPECT_LT(PeakOf(lowered), logits / 2);
+    EXPECT_EQ(LeftOf(lowered), LeftOf(plain)) << "everything that is made is freed";
+    EXPECT_EQ(CallsOf(maker, *chunked, "mm"), 3 * 8);
+    EXPECT_EQ(CallsOf(maker, *chunked, "addmm_"), 8);
+    EXPECT_EQ(CallsOf(maker, *chunked, "mean"), 1) << "what is made of them stays";
+  }
+}
+
+TEST(ChunkedLoss, LogProbabilitiesOfAReferenceHaveNoBackward) {
+  JobMaker maker = RowHead({.trains = false});
+  const Result<Variant> chunked = ChunkLoss(maker.job, maker.variant(), 8);
+  ASSERT_TRUE(chunked.ok()) << chunked.error().ToLine();
+  EXPECT_EQ(CallsOf(maker, *chunked, "mm"), 8);
+  EXPECT_EQ(LeftOf(LowerIt(maker, *chunked)), LeftOf(LowerIt(maker, maker.variant())));
+  EXPECT_FALSE(LossesInChunks(maker.job, maker.variant(), 8).front().has_gradient);
+}
+
+TEST(ChunkedLoss, SaysHowLogProbabilitiesAreMade) {
+  JobMaker maker = RowHead();
+  LossInChunks expected{.layer = "layer", .log_probs = true, .scaled = true};
+  EXPECT_EQ(LossesInChunks(maker.job, maker.variant(), 8), std::vector{expected});
+  maker = RowHead({.logsumexp = true});
+  expected.applies = false;
+  EXPECT_EQ(LossesInChunks(maker.job, maker.variant(), 8), std::vector{expected});
+}
+
+TEST(ChunkedLoss, SaysWhyLogProbabilitiesCannotBe) {
+  const auto why_not = [](const RowExtras& extras) {
+    JobMaker maker = RowHead(extras);
+    const Result<Variant> chunked = ChunkLoss(maker.job, maker.variant(), 8);
+    return chunked ? "" : chunked.error().message;
+  };
+  EXPECT_EQ(why_not({.averages_logits = true}),
+            "the loss cannot be computed in chunks: its logits are used by mean too");
+  EXPECT_EQ(why_not({.picks_two = true}),
+            "the loss cannot be computed in chunks: its logits are used by gather too");
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
-// A cross-entropy over the output of a linear layer, found among the calls of a captured step: the
-// product with the head's weight, casts and copies of the logits, log_softmax and nll_loss; and in
-// the backward everything up to the gradients of the hidden states, the weight and the bias.
+// A loss over the output of a linear layer, found among the calls of a captured step: the product
+// with the head's weight, casts and copies of the logits, what the loss makes of them; and in the
+// backward everything up to the gradients of the hidden states, the weight and the bias.
 #pragma once
 
+#include <optional>
 #include <set>
+#include <variant>
 #include <vector>
 
 #include "base/result.h"
@@ -11,12 +13,39 @@
 
 namespace plimsoll {
 
+/// log_softmax and nll_loss: one number.
+struct CrossEntropy {
+  /// Divided by the number of rows that count.
+  bool mean = true;
+  TensorUse loss;
+  /// Its gradient.
+  TensorUse outer;
+};
+
+/// A number or two for each row, of which the job goes on to make a loss: the log-probability of
+/// one class, and the entropy.
+struct LogProbabilities {
+  /// A part of the rows where positions were sliced off behind the layer.
+  Number rows;
+  /// Divided by a temperature.
+  bool scaled = false;
+  /// It stands in one of the ways that plimsoll.apply recognises.
+  bool applies = true;
+  TensorUse own;
+  /// Not on the device where the job has none.
+  TensorUse entropy;
+  /// Their gradients; not on the device where the job wants none.
+  TensorUse of_own;
+  TensorUse of_entropy;
+};
+
 struct LinearLoss {
   /// The calls that it consists of, as indices into the events.
   std::set<std::size_t> events;
-  /// Of nll_loss in the forward and in the backward, among them.
+  /// Of those, the ones in whose place it can be computed otherwise. A loss without a gradient has
+  /// no backward.
   std::size_t forward = 0;
-  std::size_t backward = 0;
+  std::optional<std::size_t> backward;
   /// What those calls make and nothing else sees.
   std::set<Storage> inner;
 
@@ -35,12 +64,9 @@ struct LinearLoss {
   StringId layer;
   /// Of the product.
   DType type = DType::kFloat32;
-  /// Divided by the number of rows that count.
-  bool mean = true;
 
-  /// What is left of it: the loss, and the gradients that the job wants.
-  TensorUse loss;
-  TensorUse outer;
+  /// What is left of it: what its kind makes, and the gradients that the job wants.
+  std::variant<CrossEntropy, LogProbabilities> kind;
   TensorUse hidden_gradient;
   TensorUse weight_gradient;
   TensorUse bias_gradient;
@@ -49,7 +75,7 @@ struct LinearLoss {
 /// What a variant has of them, in order.
 struct LinearLosses {
   std::vector<LinearLoss> found;
-  /// A cross-entropy that is none: its logits at the first captured batch size, and why.
+  /// A loss that is none: its logits at the first captured batch size, and why.
   struct Refused {
     Bytes logits = 0;
     Error why;
