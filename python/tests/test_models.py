@@ -191,10 +191,12 @@ def _numbered(document):
 
 def _in_any_order_of_frees(events):
     """What is let go at one instant has no order that memory would know of."""
-    found = []
-    for is_free, some in itertools.groupby(events, lambda event: event[0] == "free"):
-        found += sorted(some) if is_free else some
-    return found
+    runs = itertools.groupby(events, lambda event: event[0] == "free")
+    return [
+        event
+        for _, run in runs
+        for event in sorted(run, key=lambda event: event[1] if event[0] == "free" else 0)
+    ]
 
 
 @needs_transformers
