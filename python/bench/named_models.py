@@ -37,8 +37,6 @@ def capture(row: dict[str, Any], to: Path) -> None:
     from plimsoll.models.way import Way
 
     config = dict(find(row["model"]).config)
-    if row.get("head_apart"):
-        config["tie_word_embeddings"] = False
     way = Way(
         row["way"],
         targets=row.get("targets", "all-linear"),
@@ -53,9 +51,10 @@ def capture(row: dict[str, Any], to: Path) -> None:
                 path, sequence=row["length"] or None, precision=row.get("precision"), way=way,
                 few_layers=few_layers,
             )  # fmt: skip
+            model = (lambda make=job.model: apart(make())) if row.get("head_apart") else job.model
             try:
                 made = capture_of_few_layers(
-                    job.model, job.optimizer, job.make_batch, job.loss, train_step=job.train_step,
+                    model, job.optimizer, job.make_batch, job.loss, train_step=job.train_step,
                     path=None, batches=(2, 3), lengths=None, steps=2, accumulate=1,
                     autocast=job.autocast, scaler=None, gpu="H200", precisions=(),
                     channels_last=False, assume="", layers=job.layers,
@@ -64,6 +63,21 @@ def capture(row: dict[str, Any], to: Path) -> None:
             except NotAlike:
                 continue
     made.write(to)
+
+
+def apart(model: Any) -> Any:
+    """Every parameter that is tied to another becomes one of its own, as where a model comes from
+    the meta device (`to_empty`) and nothing ties it again."""
+    import torch
+
+    seen: set[int] = set()
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) in seen:
+                copy = torch.empty_like(parameter, requires_grad=False)
+                module._parameters[name] = torch.nn.Parameter(copy, parameter.requires_grad)
+            seen.add(id(parameter))
+    return model
 
 
 def predicted(program: str, step: Path, batch: int) -> dict[str, Any]:

@@ -487,10 +487,12 @@ def _lists(event: Event) -> list[list[int]]:
 def _frees_in_order(events: list[Event]) -> list[Event]:
     """What is let go at one instant, in the order in which it was made. Autocast lets go of what it
     keeps in an order of addresses, which is another one in each layer; the memory is the same."""
-    found: list[Event] = []
-    for is_free, some in itertools.groupby(events, lambda event: isinstance(event, Free)):
-        found += sorted(some, key=lambda free: free.storage) if is_free else some  # type: ignore[union-attr]
-    return found
+
+    def when_made(event: Event) -> int:
+        return event.storage if isinstance(event, Free) else 0  # others stay where they are
+
+    runs = itertools.groupby(events, lambda event: isinstance(event, Free))
+    return [event for _, run in runs for event in sorted(run, key=when_made)]
 
 
 def _storages(event: Event) -> list[int]:
