@@ -64,7 +64,7 @@ std::optional<RecordedProcess> ReadProcess(const fs::path& path) {
                           .host = TextOr(object["host"], ""),
                           .job = TextOr(object["job"], ""),
                           .program = TextOr(object["program"], ""),
-                          .restart = object["restart"].integer().value_or(0),
+                          .restart = std::max<std::int64_t>(0, object["restart"].integer().value_or(0)),
                           .began = object["began"].number().value_or(0),
                           .wrote = object["wrote"].number().value_or(0),
                           .ooms = object["ooms"].integer().value_or(0),

@@ -67,6 +67,8 @@ TEST_F(Processes, OfARankTheLastStartAndWhatRanOut) {
   EXPECT_EQ(Explained(), "parent.pickle ");
   Leave("helper", R"("rank": 0, "restart": 1, "began": 3, "ooms": 2)");
   EXPECT_EQ(Explained(), "helper.pickle ");
+  Leave("odd", R"("rank": 0, "restart": -9223372036854775808, "began": 0, "ooms": 3)");
+  EXPECT_EQ(Explained(), "helper.pickle ");
 }
 
 TEST_F(Processes, WithoutRanksTheOneThatRanOutElseTheLongest) {
