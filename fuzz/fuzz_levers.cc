@@ -52,6 +52,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const Choice choice = ChoiceFrom(line);
   const std::size_t file = std::min(size, line.size() + 1);
   return FuzzWith(ReadJob, data + file, size - file, [&](Job& job) {
-    PredictWith(HasLength(job) ? AtLength(job, 7).job : job, choice);
+    if (HasLength(job)) return PredictWith(AtLength(job, 7).job, choice);
+    PredictWith(job, choice);
   });
 }
