@@ -36,7 +36,7 @@ function kindsOf(log) {
   return [...kinds.values()].sort((a, b) => b.first - a.first);
 }
 
-const kCounts = new Set(["retries", "ooms", "kv_tokens", "batch", "length"]);
+const kCounts = new Set(["retries", "ooms", "kv_tokens", "batch", "length", "throughput"]);
 
 function valueText(series, value) {
   if (series.counts === "device_share") return `${(value / 100).toFixed(2)} %`;

@@ -27,9 +27,6 @@ namespace {
 
 /// "It ran out of memory 3 times", or that it did not, or that the record cannot tell.
 std::string HowItEnded(const RankReport& rank) {
-  if (rank.events == 0) {
-    return "The record holds no history of allocations, only what was there when it was made. ";
-  }
   if (rank.events < 2)
     return "The record holds a single event: too little to say how the job ran. ";
   const auto caught = std::count_if(rank.ooms.begin(), rank.ooms.end(),
@@ -52,6 +49,12 @@ std::string WhatHappened(const RankReport& rank, const std::string& during) {
                        rank.instant.event.value_or(-1), during,
                        FormatBytes(rank.instant.reserved.value_or(0)),
                        FormatBytes(rank.instant.allocated.value_or(0)));
+  }
+  if (rank.events == 0 && rank.prediction.empty()) {
+    return fmt::format(
+        "The record holds no history of allocations, so that no peak is known: when it was made {} "
+        "were in tensors, and PyTorch held {}. ",
+        FormatBytes(rank.peak_allocated.value_or(0)), FormatBytes(rank.peak_reserved.value_or(0)));
   }
   const std::string ended =
       rank.prediction.empty()

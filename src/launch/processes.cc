@@ -60,18 +60,19 @@ std::optional<RecordedProcess> ReadProcess(const fs::path& path) {
   if (!text) return std::nullopt;
   const Json object = ParseOwnJson(*text);
   if (object["schema"] != "plimsoll.process/1") return std::nullopt;
-  RecordedProcess process{.pid = object["pid"].integer().value_or(0),
-                          .host = TextOr(object["host"], ""),
-                          .job = TextOr(object["job"], ""),
-                          .program = TextOr(object["program"], ""),
-                          .restart = std::max<std::int64_t>(0, object["restart"].integer().value_or(0)),
-                          .began = object["began"].number().value_or(0),
-                          .wrote = object["wrote"].number().value_or(0),
-                          .ooms = object["ooms"].integer().value_or(0),
-                          .optimizer_steps = object["optimizer_steps"].integer().value_or(0),
-                          .by_script = TextOr(object["history"], "") == "script",
-                          .max_entries = object["max_entries"].integer().value_or(0),
-                          .seconds = object["seconds"].number().value_or(0)};
+  RecordedProcess process{
+      .pid = object["pid"].integer().value_or(0),
+      .host = TextOr(object["host"], ""),
+      .job = TextOr(object["job"], ""),
+      .program = TextOr(object["program"], ""),
+      .restart = std::max<std::int64_t>(0, object["restart"].integer().value_or(0)),
+      .began = object["began"].number().value_or(0),
+      .wrote = object["wrote"].number().value_or(0),
+      .ooms = object["ooms"].integer().value_or(0),
+      .optimizer_steps = object["optimizer_steps"].integer().value_or(0),
+      .by_script = TextOr(object["history"], "") == "script",
+      .max_entries = object["max_entries"].integer().value_or(0),
+      .seconds = object["seconds"].number().value_or(0)};
   if (const auto rank = object["rank"].integer()) process.rank = static_cast<int>(*rank);
   process.error_text = FileIn(path.parent_path(), TextOr(object["error_text"], ""));
   ReadEnd(object, process);

@@ -35,7 +35,7 @@ std::vector<LogRow> RowsOf(const LogReport& log) {
   std::map<std::tuple<std::string, std::string, std::string>, std::size_t> index;
   for (const LoggedSeries& series : log.series) {
     // The card's size by a percentage is told where it is used, the job's batch below.
-    if (series.inferred || IsSetting(series)) continue;
+    if (series.inferred || IsSetting(series) || series.counts == FigureKind::kThroughput) continue;
     const auto [at, fresh] = index.emplace(
         std::tuple(series.source.program, series.source.field, series.source.phase), rows.size());
     if (fresh) rows.emplace_back();

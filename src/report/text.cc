@@ -285,9 +285,13 @@ void WriteRankTable(Writer& w, const Explanation& e) {
                            : told                                       ? "ranks"
                                                                         : "files";
   w.Heading(fmt::format("{} {}", e.ranks.size(), what));
+  // Without a history nobody knows how much more there was before.
+  const bool states = std::ranges::all_of(e.ranks, [](const RankReport& r) {
+    return r.events == 0 && r.format.starts_with("PyTorch memory snapshot");
+  });
   Table table({{},
-               {.heading = "peak allocated", .right = true},
-               {.heading = "peak reserved", .right = true},
+               {.heading = states ? "allocated" : "peak allocated", .right = true},
+               {.heading = states ? "reserved" : "peak reserved", .right = true},
                {.heading = "steps", .right = true},
                {.heading = "end"},
                {.heading = "file", .wraps = true}});

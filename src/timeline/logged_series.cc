@@ -38,6 +38,7 @@ constexpr auto kFigureKindWords = std::to_array<FigureKindWords>({
     {"kv_tokens", "tokens of cache"},
     {"batch", "samples in a pass"},
     {"length", "long"},
+    {"throughput", "tokens a second"},
 });
 
 }  // namespace

@@ -40,6 +40,7 @@ enum class FigureKind : std::uint8_t {
   kKvTokens,     // tokens that a cache has room for; a count
   kBatch,        // samples in one pass; a count
   kLength,       // tokens or pixels of a sample; a count
+  kThroughput,   // tokens in a second; a count
 };
 /// As JSON has it: "device_used".
 std::string_view FigureKindName(FigureKind counted);

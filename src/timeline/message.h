@@ -69,9 +69,11 @@ enum class HostEvent : std::uint8_t {
   kBatchKill,  // PBS, LSF and other batch systems
   kKubernetesKill,
   kNodePressure,  // Kubernetes evicted a pod because the node had too little left
-  kSystemdKill,   // systemd-oomd killed because memory pressure was high
+  kSystemdKill,   // systemd-oomd killed because memory pressure or its use was high
   kRayKill,
-  kKilled,  // signal 9 from somebody; the text does not say that it was for memory
+  kEarlyOomKill,  // earlyoom, a program that watches the machine
+  kDaskKill,      // Dask's nanny restarted a worker
+  kKilled,        // signal 9 from somebody; the text does not say that it was for memory
 };
 
 /// The program around the library, as far as the lines near a message show it.

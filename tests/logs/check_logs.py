@@ -6,6 +6,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from excerpts import EXCERPTS, Excerpt, missing_or_too_much  # noqa: E402
 from exports import export_logs  # noqa: E402
 from truth import differences, explain  # noqa: E402
 from variants import all_logs  # noqa: E402
@@ -18,13 +19,13 @@ def check(program, log):
         answer, error = explain(program, str(path))
     if answer is None:
         return [] if not log.figures else [error]
-    return differences(log, answer)
+    return missing_or_too_much(log, answer) if isinstance(log, Excerpt) else differences(log, answer)
 
 
 def main():
     program = sys.argv[1]
     seed = sys.argv[2] if len(sys.argv) > 2 else "1"
-    logs = [log for log in [*all_logs(seed), *export_logs(seed)] if len(sys.argv) < 4 or log.name.startswith(sys.argv[3])]
+    logs = [log for log in [*all_logs(seed), *export_logs(seed), *EXCERPTS] if len(sys.argv) < 4 or log.name.startswith(sys.argv[3])]
     wrong = 0
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for log, problems in zip(logs, pool.map(lambda log: check(program, log), logs)):

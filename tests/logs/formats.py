@@ -33,19 +33,24 @@ def piece(rng, place, low, high, digits, unit, factor, field, counts, of="now", 
     return Piece(text, figure, needs_next)
 
 
+def throughput(rng, place, key, phase=""):
+    count = rng.randint(200, 90000)
+    return Piece(f"{key}: {count:,}", Figure("tps", "throughput", count, 0, "now", place.step, place.rank, phase=phase, process=place.process), True)
+
+
 def titan(rng, place):
     size = round(rng.uniform(20, 78), 2)
     figure = Figure("memory", "reserved", size * GIB, 0.005 * GIB, "peak_since_line", place.step, place.rank, process=place.process)
     return [[f"[titan] 2026-03-02 10:11:{place.step % 60:02},131 - root - INFO - step: {place.step:2}  loss: {rng.random() * 9:8.5f}  "
              f"grad_norm: {rng.random():7.4f}  ", Piece(f"memory: {size:5.2f}GiB({100 * size / 79.18:.2f}%)", figure),
-             f"  tps: {rng.randint(1000, 9000):,}  tflops: 250.10  mfu: 25.29%"]]
+             "  ", throughput(rng, place, "tps"), "  tflops: 250.10  mfu: 25.29%"]]
 
 
 def titan_old(rng, place):
     size = round(rng.uniform(20, 78), 2)
     figure = Figure("memory", "reserved", size * GIB, 0.005 * GIB, "peak_since_line", place.step, place.rank, process=place.process)
     return [[f"2024-09-02 10:11:12,131 - root - INFO - step: {place.step:2}  loss: {rng.random() * 9:7.4f}  ",
-             Piece(f"memory: {size:5.2f}GiB({100 * size / 94.99:.2f}%)", figure), f"  wps: {rng.randint(1000, 9000):,}  mfu: 41.20%"]]
+             Piece(f"memory: {size:5.2f}GiB({100 * size / 94.99:.2f}%)", figure), "  ", throughput(rng, place, "wps"), "  mfu: 41.20%"]]
 
 
 def titan_retries(rng, place):
@@ -60,7 +65,7 @@ def titan_validate(rng, place):
     figure = Figure("memory", "reserved", size * GIB, 0.005 * GIB, "peak_since_line", place.step, place.rank, phase="validate",
                     process=place.process)
     return [[f"[titan] 2026-03-02 10:11:12,131 - root - INFO - validate step: {place.step:2}  loss: {rng.random() * 9:7.4f}  ",
-             Piece(f"memory: {size:5.2f}GiB({100 * size / 79.18:.2f}%)", figure), "  tps: 4,310"]]
+             Piece(f"memory: {size:5.2f}GiB({100 * size / 79.18:.2f}%)", figure), "  ", throughput(rng, place, "tps", phase="validate")]]
 
 
 def deepspeed_pieces(rng, place, phase, step):
@@ -465,7 +470,7 @@ def smi(rng, place):
 
 
 def own(rng, place):
-    return [[f"[train] step {place.step}: allocated ", piece(rng, place, 1, 70, 2, "GB", GIB, "train step allocated", "tensors"), ", reserved ",
+    return [[f"[train] step {place.step}: allocated ", piece(rng, place, 1, 70, 2, "GB", GIB, "allocated", "tensors"), ", reserved ",
              piece(rng, place, 1, 70, 2, "GB", GIB, "reserved", "reserved"), ", loss 1.23"]]
 
 

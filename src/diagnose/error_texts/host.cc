@@ -63,6 +63,11 @@ constexpr auto kRows = std::to_array<HostRow>({
      "Ray's memory monitor killed workers because the node's memory was nearly "
      "full",
      "it acts before the kernel would, at a share of the memory"},
+    {HostEvent::kEarlyOomKill,
+     "earlyoom ended the process because little of the host's memory was left",
+     "it acts before the kernel would: at 10 % available, unless it is told otherwise"},
+    {HostEvent::kDaskKill, "Dask restarted a worker that came near its memory limit",
+     "its nanny acts at 95 % of the worker's limit, unless it is told otherwise"},
     {HostEvent::kKilled,
      "The process was killed by signal 9, most often by the kernel because the "
      "host's memory was full",
@@ -85,7 +90,7 @@ constexpr auto kMore = std::to_array<MoreRow>({
     {HostEvent::kSlurmKill, Lever::kHostLimit, "ask for more host memory",
      "sbatch --mem={G} job.sh\nsacct -j JOB -o JobID,ReqMem,MaxRSS,State"},
     {HostEvent::kBatchKill, Lever::kHostLimit,
-     "ask the batch system for more memory (PBS -l mem=, LSF -M)"},
+     "ask the batch system for more memory (PBS -l mem=, LSF -M, HTCondor request_memory=)"},
     {HostEvent::kKubernetesKill, Lever::kHostLimit,
      "raise resources.limits.memory of the container",
      "kubectl describe pod POD   # Last State, limits\nresources: {limits: {memory: {Gi}}}"},
@@ -98,6 +103,11 @@ constexpr auto kMore = std::to_array<MoreRow>({
     {HostEvent::kRayKill, Lever::kHostLimit, "more memory for each task, fewer tasks at once",
      "@ray.remote(memory=SIZE)   # in bytes\n"
      "export RAY_memory_usage_threshold=0.98   # the kernel kills soon after"},
+    {HostEvent::kEarlyOomKill, Lever::kHostLimit,
+     "a machine with more memory, or let earlyoom leave the job alone; the kernel kills soon after",
+     "journalctl -u earlyoom\nearlyoom -m 4 --avoid '^python'   # in /etc/default/earlyoom"},
+    {HostEvent::kDaskKill, Lever::kHostLimit, "more memory for each worker, fewer workers",
+     "dask worker --memory-limit SIZE --nworkers N ..."},
     {HostEvent::kDriver, Lever::kMemoryLimit,
      "set a limit, so that the job fails cleanly before the machine does",
      "torch.cuda.set_per_process_memory_fraction(0.8)\n"
@@ -238,10 +248,14 @@ void AddFigures(const OomMessage& m, Finding& finding) {
   }
   if (!m.cgroup.empty()) finding.evidence.push_back("the control group is " + m.cgroup);
   if (m.allowed) {
-    finding.evidence.push_back(m.allocated && !m.capacity
-                                   ? fmt::format("{} in use, the limit is {}",
-                                                 FormatBytes(*m.allocated), FormatBytes(*m.allowed))
-                                   : fmt::format("the limit is {}", FormatBytes(*m.allowed)));
+    const std::string use =
+        m.allocated && !m.capacity ? FormatBytes(*m.allocated) + " in use, " : "";
+    const std::string share =
+        m.capacity && *m.capacity > 0
+            ? fmt::format(" ({:.0f} % of that)", 100 * double(*m.allowed) / double(*m.capacity))
+            : "";
+    finding.evidence.push_back(
+        fmt::format("{}the limit is {}{}", use, FormatBytes(*m.allowed), share));
   }
   if (m.host_use) {
     const auto& [first, last] = *m.host_use;
@@ -274,7 +288,7 @@ void AddFigures(const OomMessage& m, Finding& finding) {
 
 bool MayBePython(const OomMessage& m) {
   const bool kill = m.host == HostEvent::kKernelKill || m.host == HostEvent::kCgroupKill ||
-                    m.host == HostEvent::kSystemdKill;
+                    m.host == HostEvent::kSystemdKill || m.host == HostEvent::kEarlyOomKill;
   if (!kill || m.subject.empty()) return true;
   for (std::string_view name : {"python", "pt_", "ray", "torchrun", "accelerate", "deepspeed",
                                 "ipykernel", "jupyter", "Worker", "DataLoader"}) {
@@ -305,6 +319,11 @@ Opinion OfHost(const Figures& f) {
     finding.evidence = {
         "cudaErrorAlreadyMapped while memory is pinned: what is pinned counts against the card "
         "there, as memory that the GPU may share"};
+  }
+  if (m.host == HostEvent::kSystemdKill && m.capacity) {
+    finding.title =
+        "systemd-oomd killed the processes of a session or service because memory and swap were "
+        "nearly full";
   }
   if (m.host == HostEvent::kWorkerLost) finding.severity = Severity::kLow;
   if (m.host == HostEvent::kKilled && WasFull(m)) {

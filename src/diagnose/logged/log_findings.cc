@@ -25,6 +25,12 @@ constexpr double kOddShare = 0.05;
 /// Contexts, libraries and NCCL together take so much, as a rule.
 constexpr Bytes kUsualBeside = 5 * kGiB / 2;
 constexpr std::size_t kMostNamed = 6;
+/// Tokens a second vary; by so much less they are told to have fallen.
+constexpr double kSlower = 0.05;
+/// So many steps before and since show what the middle is.
+constexpr std::size_t kFewestSteps = 4;
+/// A job compiles and warms up in its first steps.
+constexpr std::int64_t kFirstSteps = 2;
 
 /// ", rank 3, after backward" behind what is told of a series.
 std::string WhereText(const LoggedSeries& series) {
@@ -115,6 +121,36 @@ std::vector<Finding> Growing(const LogReport& report) {
   return {finding};
 }
 
+/// Tokens a second before the allocator had to retry and since.
+struct Slowdown {
+  std::int64_t before = 0;
+  std::int64_t since = 0;
+  double share = 0;
+};
+/// Only where the middle since then lies below nearly all of what was before.
+std::optional<Slowdown> SlowedBy(const LogReport& report, const LoggedSeries& retries,
+                                 const LoggedPoint& first) {
+  const auto beside = [&](const LoggedSeries& series) {
+    return series.counts == FigureKind::kThroughput && series.source.phase.empty() &&
+           series.source.program == retries.source.program &&
+           series.source.rank == retries.source.rank &&
+           series.source.process == retries.source.process;
+  };
+  const auto throughput = std::ranges::find_if(report.series, beside);
+  if (throughput == report.series.end() || !first.has_step()) return {};
+  std::vector<std::int64_t> before;
+  std::vector<std::int64_t> since;
+  for (const LoggedPoint& point : throughput->points) {
+    if (point.step < throughput->first_step + kFirstSteps) continue;
+    (point.step < first.step ? before : since).push_back(point.value);
+  }
+  if (std::min(before.size(), since.size()) < kFewestSteps) return {};
+  const Slowdown slow{.before = LowerMedian(before), .since = LowerMedian(since)};
+  const double share = 1 - double(slow.since) / double(std::max<std::int64_t>(1, slow.before));
+  if (share < kSlower || slow.since >= Ranked(before, before.size() / 10)) return {};
+  return Slowdown{.before = slow.before, .since = slow.since, .share = share};
+}
+
 /// Each time the allocator had to let go of its cache to go on.
 std::vector<Finding> Retrying(const LogReport& report) {
   const LoggedSeries* most = nullptr;
@@ -133,10 +169,17 @@ std::vector<Finding> Retrying(const LogReport& report) {
   finding.title = fmt::format(
       "The card is full already: PyTorch emptied its cache {} times to go on, first told {}",
       most->last.value, PointText(first));
+  const std::optional<Slowdown> slow = SlowedBy(report, *most, first);
+  if (slow) finding.title += fmt::format("; it is {:.0f} % slower since", 100 * slow->share);
   finding.evidence = {
       fmt::format("{}{}: {} {}, {} {}", FieldText(*most), WhereText(*most), first.value,
                   PointText(first), most->last.value, PointText(most->last)),
       "each time is a stall, and the next request that is larger by a little fails"};
+  if (slow) {
+    finding.evidence.push_back(
+        fmt::format("tokens a second: {} in the middle of the steps before, {} since then",
+                    slow->before, slow->since));
+  }
   return {finding};
 }
 

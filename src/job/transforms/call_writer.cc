@@ -6,9 +6,7 @@
 namespace plimsoll {
 namespace {
 
-Number Times(const Number& a, const Number& b) {
-  return Number::Each(BoundedProduct, a, b);
-}
+Number Times(const Number& a, const Number& b) { return Number::Each(BoundedProduct, a, b); }
 
 }  // namespace
 

@@ -67,6 +67,8 @@ int Telling(HostEvent event) {
     case HostEvent::kNodePressure:
     case HostEvent::kSystemdKill:
     case HostEvent::kRayKill:
+    case HostEvent::kEarlyOomKill:
+    case HostEvent::kDaskKill:
       return 3;
     case HostEvent::kWorkerKilled:
       return 2;

@@ -171,6 +171,46 @@ TEST(HostWordings, TheKernelsAndSlurmsKillers) {
             MessageSource::kHostMemory);
 }
 
+TEST(HostWordings, WhoeverWatchesTheMemory) {
+  const OomMessage early = ReadOne(
+      "Mar  2 10:11:12 node7 earlyoom[812]: low memory! at or below SIGTERM limits: mem 10.00%, "
+      "swap 10.00%\n"
+      "Mar  2 10:11:12 node7 earlyoom[812]: sending SIGTERM to process 4711 uid 1000 \"python\": "
+      "oom_score 1210, VmRSS 59210 MiB, cmdline \"python train.py\"\n");
+  EXPECT_EQ(early.host, HostEvent::kEarlyOomKill);
+  EXPECT_EQ(early.subject, "python");
+  ASSERT_EQ(early.processes.size(), 1u);
+  EXPECT_EQ(early.processes[0].pid, 4711);
+  EXPECT_EQ(early.processes[0].bytes, 59210 * kMiB);
+  const OomMessage share = ReadOne(
+      "Mar 02 10:11:12 node7 systemd-oomd[611]: Killed /user.slice/user-1000.slice/session-2.scope "
+      "due to memory used (61203456000) / total (67353593344) and swap used (2147479552) / total "
+      "(2147483648) being more than 90.00%\n");
+  EXPECT_EQ(share.host, HostEvent::kSystemdKill);
+  EXPECT_EQ(share.allocated, 61203456000);
+  EXPECT_EQ(share.capacity, 67353593344);
+  EXPECT_EQ(share.allowed, 60618234009);
+  const OomMessage node = ReadOne(
+      "Warning  SystemOOM  3m  kubelet  System OOM encountered, victim process: python, pid: "
+      "518\n");
+  EXPECT_EQ(node.host, HostEvent::kKernelKill);
+  EXPECT_EQ(node.subject, "python");
+  EXPECT_EQ(node.processes.at(0).pid, 518);
+  const OomMessage dask = ReadOne(
+      "distributed.nanny.memory - WARNING - Worker tcp://10.0.0.5:40513 (pid=4711) exceeded 95% "
+      "memory budget. Restarting...\n");
+  EXPECT_EQ(dask.host, HostEvent::kDaskKill);
+  EXPECT_EQ(dask.processes.at(0).pid, 4711);
+  const OomMessage condor = ReadOne(
+      "Error from slot1@node7: Job has gone over cgroup memory limit of 65536 megabytes. Last "
+      "measured usage: 65012 megabytes.  Consider resubmitting with a higher request_memory.\n");
+  EXPECT_EQ(condor.host, HostEvent::kBatchKill);
+  EXPECT_EQ(condor.allowed, 64 * kGiB);
+  EXPECT_EQ(condor.allocated, 65012 * kMiB);
+  EXPECT_FALSE(RecogniseErrorText("sending SIGTERM to process group of the launcher\n"));
+  EXPECT_FALSE(RecogniseErrorText("the pool grew due to memory used (12) by others\n"));
+}
+
 TEST(XlaWordings, TensorFlowTensor) {
   const OomMessage m = ReadOne(
       "tensorflow.python.framework.errors_impl.ResourceExhaustedError:  OOM when allocating tensor "

@@ -57,13 +57,14 @@ std::string_view ProcessIn(std::string_view prefix) {
   return Contains(inside, "pid=") ? inside : std::string_view();
 }
 
-/// Docker keeps every line as {"log":"…\n","stream":"stdout",…}; quotes are plain by now.
-void TakeOutOfJson(FigureLine& line) {
-  constexpr std::string_view kOpening = "{'log':'";
-  if (!line.text.starts_with(kOpening)) return;
-  const std::size_t end = line.text.find("\\n','stream'");
-  line.text = line.text.substr(kOpening.size(), end == kNowhere ? kNowhere : end - kOpening.size());
-  line.complete = end != kNowhere;
+/// Where the string that begins behind `from` ends, its quotation mark not counted.
+std::size_t EndOfString(std::string_view raw, std::size_t from) {
+  for (std::size_t at = raw.find('"', from); at != kNowhere; at = raw.find('"', at + 1)) {
+    std::size_t slashes = 0;
+    while (at - slashes > from && raw[at - slashes - 1] == '\\') ++slashes;
+    if (slashes % 2 == 0) return at;
+  }
+  return kNowhere;
 }
 
 void TakeFolded(FigureLine& line) {
@@ -86,6 +87,24 @@ std::size_t BehindLast(std::string_view text, std::size_t from, std::size_t to, 
   const void* const found = memrchr(text.data() + from, sign, to - from);
   if (found == nullptr) return from;
   return static_cast<std::size_t>(static_cast<const char*>(found) - text.data()) + 1;
+}
+
+std::string_view MessageInJson(std::string_view raw, std::size_t place, bool& complete) {
+  if (!raw.starts_with('{')) return raw;
+  for (std::string_view key : {"\"log\":", "\"message\":", "\"msg\":"}) {
+    const std::size_t at = raw.find(key);
+    if (at == kNowhere) continue;
+    const std::size_t quote = SkipBlanks(raw, at + key.size());
+    if (quote >= raw.size() || raw[quote] != '"') continue;
+    const std::size_t end = EndOfString(raw, quote + 1);
+    const bool inside = place > quote && place < std::min(end, raw.size());
+    if (key != "\"log\":" && !inside) continue;
+    complete = end != kNowhere;
+    std::string_view message = raw.substr(quote + 1, complete ? end - quote - 1 : kNowhere);
+    while (message.ends_with("\\n")) message.remove_suffix(2);
+    return message;
+  }
+  return raw;
 }
 
 void CleanLine(std::string_view raw, std::string& text) {
@@ -113,7 +132,6 @@ void CleanLine(std::string_view raw, std::string& text) {
 }
 
 void TakePrefix(std::string_view above, FigureLine& line) {
-  TakeOutOfJson(line);
   const LinePrefix prefix = ReadLinePrefix(line.text, above);
   line.rank = prefix.rank;
   if (!prefix.rank) line.process = ProcessIn(line.text.substr(0, prefix.length));
@@ -321,8 +339,9 @@ std::vector<std::string> LinesAbove(const FigureLine& line, std::size_t most) {
     while (raw.ends_with('\r')) raw.remove_suffix(1);
     const std::size_t rewritten = raw.rfind('\r');
     if (rewritten != kNowhere) raw.remove_prefix(rewritten + 1);
-    CleanLine(raw, buffer);
-    FigureLine above{.text = buffer};
+    FigureLine above;
+    CleanLine(MessageInJson(raw, kNowhere, above.complete), buffer);
+    above.text = buffer;
     TakePrefix({}, above);
     const bool same = above.rank == line.rank && above.process == line.process;
     if (same && !above.text.empty()) lines.emplace_back(above.text);

@@ -43,6 +43,10 @@ struct FigureLine {
 /// Behind the last such sign in text[from, to); `from` where there is none.
 std::size_t BehindLast(std::string_view text, std::size_t from, std::size_t to, char sign);
 
+/// Of a line of JSON the message in it: Docker's {"log":"…\n","stream":"stdout",…}, or what loggers
+/// call "message" or "msg" where `place` of the line is inside it. Any other line as it is.
+/// `complete` is set to whether the message ends.
+std::string_view MessageInJson(std::string_view raw, std::size_t place, bool& complete);
 /// A copy without colours and with every quotation mark as '; `text` is overwritten.
 void CleanLine(std::string_view raw, std::string& text);
 /// Takes the prefix off `line.text`, and what Ray adds at the end; `above` is the line before.

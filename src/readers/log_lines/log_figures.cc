@@ -44,15 +44,16 @@ std::vector<std::string_view> LogFigures::Phrases() {
   return phrases;
 }
 
-void LogFigures::SetLine(const FigurePart& part, std::size_t begin, std::size_t end) {
+void LogFigures::SetLine(const FigurePart& part, std::size_t begin, std::size_t end,
+                         std::size_t place) {
   const std::string_view raw = part.text.substr(begin, end - begin);
-  CleanLine(raw, text_);
   line_ = {};
+  line_.complete = end < part.text.size() && EndsLine(part.text[end]);
+  CleanLine(MessageInJson(raw, place - begin, line_.complete), text_);
   line_.text = text_;
   line_.raw = raw;
   line_.begin = begin;
   line_.part = part.text;
-  line_.complete = end < part.text.size() && EndsLine(part.text[end]);
   line_.rewritten = begin > 0 && part.text[begin - 1] == '\r';
   TakePrefix(RawAbove(part.text, begin), line_);
 }
@@ -69,7 +70,7 @@ bool LogFigures::EnterLine(const FigurePart& part, std::size_t begin, std::size_
   if (line_end_ > part.offset) from = std::max(from, std::min(begin, line_end_ - part.offset));
   const std::size_t to = SegmentEnd(part.text, begin);
   if (to < end) return false;
-  SetLine(part, from, to);
+  SetLine(part, from, to, begin);
   line_begin_ = part.offset + from;
   line_end_ = part.offset + to;
   number_ = part.line_of(line_begin_);
@@ -126,7 +127,7 @@ void LogFigures::ReadTable(const FigurePart& part, std::size_t end) {
     const std::size_t to = SegmentEnd(part.text, at);
     // The line in which something was found is left to that.
     if (to > end && end < part.text.size()) break;
-    SetLine(part, at, to);
+    SetLine(part, at, to, at);
     table_.Read(line_, part.line_of(part.offset + at), sink_);
     at = std::max(to, at + 1);
   }

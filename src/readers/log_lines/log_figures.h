@@ -38,7 +38,8 @@ class LogFigures {
 
  private:
   bool EnterLine(const FigurePart& part, std::size_t begin, std::size_t end);
-  void SetLine(const FigurePart& part, std::size_t begin, std::size_t end);
+  /// `place`: what was found in it.
+  void SetLine(const FigurePart& part, std::size_t begin, std::size_t end, std::size_t place);
   void LeaveLine();
   void ReadTable(const FigurePart& part, std::size_t end);
 

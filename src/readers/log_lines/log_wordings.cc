@@ -108,6 +108,9 @@ constexpr auto kLogWordings = std::to_array<LogWording>({
     {"mmengine", "data_time:", ReadMmengine,
      "Epoch(train)  [2][ 50/7330]  lr: 1e-03  eta: 1:02:03  time: 0.4  data_time: 0.01  memory: "
      "8123  loss: 1.2"},
+    {"mmengine", "\"data_time\":", ReadMmengineJson,
+     "{\"lr\": 0.001, \"data_time\": 0.01, \"loss\": 1.2, \"iter\": 50, \"memory\": 8123, "
+     "\"step\": 50}"},
     {"ultralytics", "MiB)", ReadYoloCard,
      "Ultralytics 8.3.0 Python-3.11 torch-2.5.0 CUDA:0 (NVIDIA A100-SXM4-40GB, 40514MiB)"},
     {"fairseq", "gb_free", ReadFairseqFree,

@@ -55,8 +55,8 @@ LogWordingReader ReadHfDelta, ReadHabana, ReadAxolotlStep, ReadAxolotlPhase, Rea
     ReadUnslothCard, ReadUnslothReserved, ReadUnslothPeak, ReadLlamaFactory;
 
 // wordings_vision.cc
-LogWordingReader ReadDetectron, ReadDetectronStats, ReadMmengine, ReadYoloCard, ReadFairseqFree,
-    ReadFairseqTotal;
+LogWordingReader ReadDetectron, ReadDetectronStats, ReadMmengine, ReadMmengineJson, ReadYoloCard,
+    ReadFairseqFree, ReadFairseqTotal;
 
 // wordings_rl.cc
 LogWordingReader ReadVerlPhase, ReadVerlStep, ReadVerlUsage, ReadEasyR1, ReadNemoRlOffload,

@@ -1,6 +1,7 @@
 // What the driver's tools and batch systems print, and lines of the user's own program.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <vector>
 
 #include "base/text.h"
@@ -127,8 +128,12 @@ struct OwnField {
   FigureSpan span;
 };
 
+bool IsPeakWord(std::string_view words) {
+  return Contains(words, "peak") || Contains(words, "max");
+}
+
 std::optional<OwnField> OwnMeaning(std::string_view words) {
-  const bool peak = Contains(words, "peak") || Contains(words, "max");
+  const bool peak = IsPeakWord(words);
   const FigureSpan span = peak ? kSinceStart : kNow;
   if (Contains(words, "cpu") || Contains(words, "ram") || Contains(words, "rss") ||
       Contains(words, "host")) {
@@ -146,18 +151,46 @@ std::optional<OwnField> OwnMeaning(std::string_view words) {
   return {};
 }
 
-/// The name of a figure: its words without numbers and signs.
-std::string OwnName(std::string_view words) {
-  std::string name;
-  for (char c : words) {
-    if (IsLetter(c) || c == '_') {
-      name += c;
-    } else if (!name.empty() && name.back() != ' ') {
-      name += ' ';
-    }
+bool IsNameSign(char c) { return IsLetter(c) || c == '_' || c == '-' || c == '.' || c == '/'; }
+
+/// The name of a figure, of the words in front of it: those behind the last number or sign.
+std::string_view OwnName(std::string_view words) {
+  while (!words.empty() && !IsLetter(words.back())) words.remove_suffix(1);
+  std::size_t begin = words.size();
+  while (begin > 0 && (IsNameSign(words[begin - 1]) || words[begin - 1] == ' ')) --begin;
+  words.remove_prefix(begin);
+  while (!words.empty() && !IsLetter(words.front())) words.remove_prefix(1);
+  return words;
+}
+
+/// The word behind a figure: "allocated" of "10.20 GB allocated".
+std::string_view WordBehind(std::string_view text, std::size_t at) {
+  while (at < text.size() && text[at] == ' ') ++at;
+  std::size_t end = at;
+  while (end < text.size() && (IsLetter(text[end]) || text[end] == '_')) ++end;
+  return text.substr(at, end - at);
+}
+
+/// Whether the words say more than that memory is meant.
+bool SaysWhich(std::string_view words) {
+  for (std::string_view word : {"alloc", "reserved", "cached", "free", "total"}) {
+    if (Contains(words, word)) return true;
   }
-  while (name.ends_with(' ')) name.pop_back();
-  return name;
+  return false;
+}
+
+/// "rank 2", "rank: 2" in the line itself; that of an adapter is another.
+std::optional<int> OwnRank(const FigureLine& line) {
+  const std::string lower = Lower(line.text);
+  const FigureLine own{.text = lower, .complete = line.complete};
+  const std::size_t at = FindKey(lower, "rank");
+  if (line.rank || at == kNowhere || lower.substr(0, at).ends_with("lora ")) return {};
+  const std::size_t digits = lower.find_first_not_of(" :=", at + 4);
+  if (digits == kNowhere || digits > at + 6) return {};
+  const std::optional<Printed> rank = SizedAt(own, digits, "");
+  const bool whole = rank && rank->value == std::floor(rank->value);
+  return whole && rank->value >= 0 && rank->value < 1e6 ? std::optional(int(rank->value))
+                                                        : std::nullopt;
 }
 
 struct OwnUnit {
@@ -183,12 +216,14 @@ std::span<const std::string_view> OwnWords() {
   return kWords;
 }
 
-/// "step 12: allocated 10.20 GB, reserved 12.00 GB": words, then a number with a unit near by.
+/// "step 12: allocated 10.20 GB, reserved 12.00 GB": words, then a number with a unit near by; or
+/// "10.20 GB allocated / 12.00 GB reserved", where the first number shows that the words follow.
 void ReadOwnLine(const FigureLine& line, FigureSink& sink) {
   constexpr std::size_t kNear = 40;
   constexpr int kMostFigures = 8;
   if (line.text.size() > 400 || line.text.starts_with('|') || IsErrorText(line.text)) return;
-  const std::optional<std::int64_t> step = AnyStep(line);
+  const FigurePlace place{.step = AnyStep(line), .rank = OwnRank(line)};
+  std::optional<bool> words_follow;
   std::size_t words = 0;
   int figures = 0;
   for (std::size_t at = 0; at < line.text.size() && figures < kMostFigures;) {
@@ -215,13 +250,20 @@ void ReadOwnLine(const FigureLine& line, FigureSink& sink) {
     }
     // "10.2/79.1 GB": the second is the whole.
     const std::size_t from = std::max(words, at > kNear ? at - kNear : 0);
-    const std::string before = Lower(line.text.substr(from, at - from));
-    if (const auto meaning = OwnMeaning(before)) {
-      const std::string name = OwnName(line.text.substr(from, at - from));
-      sink.Put({name, meaning->counts, meaning->span}, *sized, factor, {.step = step});
-      ++figures;
-    }
+    const std::string_view before = line.text.substr(from, at - from);
+    const std::string_view behind = WordBehind(line.text, sized->end);
+    if (!words_follow) words_follow = SaysWhich(Lower(behind)) && !SaysWhich(Lower(before));
     words = at = sized->end;
+    if (*words_follow) words = at = line.text.find(behind, at) + behind.size();
+    const std::string_view name = *words_follow ? behind : OwnName(before);
+    const std::string head = Lower(before.substr(before.find_last_of("0123456789") + 1));
+    std::optional<OwnField> meaning = OwnMeaning(Lower(name));
+    if (!meaning) meaning = OwnMeaning(Lower(before));
+    if (!meaning) continue;
+    // "peak memory: allocated 10.20 GB".
+    if (IsPeakWord(head)) meaning->span = kSinceStart;
+    sink.Put({name, meaning->counts, meaning->span}, *sized, factor, place);
+    ++figures;
   }
 }
 

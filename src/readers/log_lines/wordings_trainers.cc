@@ -12,6 +12,8 @@ using enum FigureSpan;
 
 /// The line with the step stands above those of all other metrics.
 constexpr std::size_t kNearOlmo = 4096;
+/// torchtitan's throughput stands so near behind its memory, blanks included.
+constexpr std::size_t kNearMemory = 64;
 
 /// A rank that stands in the line itself: "[rank3]" where several lines were joined into one.
 std::optional<int> RankInside(const FigureLine& line) {
@@ -34,6 +36,19 @@ bool PutWithPercent(const FigureLine& line, std::size_t at, const FigureField& f
   sink.Put(field, *size, kGibi, place);
   sink.PutWhole(*size, kGibi, *percent, place);
   return true;
+}
+
+/// "tps: 4,310", until November 2024 "wps: 4,310", behind the memory of the same step.
+void PutThroughput(const FigureLine& line, std::size_t from, const FigurePlace& place,
+                   FigureSink& sink) {
+  for (std::string_view key : {"tps:", "wps:"}) {
+    const std::size_t at = FindKey(line.text.substr(0, from + kNearMemory), key, from);
+    if (at == kNowhere) continue;
+    if (const std::optional<Printed> tokens = SizedAt(line, at + key.size(), "")) {
+      sink.Put({"tps", kThroughput}, *tokens, kOnes, place);
+    }
+    return;
+  }
 }
 
 }  // namespace
@@ -67,8 +82,9 @@ void ReadTitan(const FigureLine& line, FigureSink& sink) {
     if (from > 0) {
       if (const auto rank = RankInside(own)) place.rank = rank;
     }
-    if (place.step) {
-      PutWithPercent(line, at + kKey.size(), {"memory", kReserved, kSinceLine}, place, sink);
+    if (place.step &&
+        PutWithPercent(line, at + kKey.size(), {"memory", kReserved, kSinceLine}, place, sink)) {
+      PutThroughput(line, at + kKey.size(), place, sink);
     }
     from = at;
   }

@@ -82,6 +82,20 @@ void ReadMmengine(const FigureLine& line, FigureSink& sink) {
            {.step = MmStep(line, at), .phase = phase});
 }
 
+/// The same as scalars.json has it: {"lr": 0.001, "data_time": 0.01, "memory": 8123, "step": 50}.
+/// That of mmcv has no step, and its iterations begin anew with each epoch.
+void ReadMmengineJson(const FigureLine& line, FigureSink& sink) {
+  constexpr std::string_view kKey = "'memory':";
+  const std::size_t at = FindKey(line.text, kKey);
+  if (!line.text.starts_with('{') || at == kNowhere) return;
+  const auto size = SizedAt(line, at + kKey.size(), "");
+  if (!size || size->end == line.text.size()) return;
+  const bool validates = Contains(line.text, "'mode': 'val'");
+  const std::optional<std::int64_t> step = CountBefore(line, "'step':");
+  sink.Put({"memory", kTensors, step ? kSinceLine : kSinceStart}, *size, kMebi,
+           {.step = step, .phase = validates ? "val" : "train"});
+}
+
 /// "CUDA:0 (NVIDIA A100-SXM4-40GB, 40514MiB)" of ultralytics' first lines.
 void ReadYoloCard(const FigureLine& line, FigureSink& sink) {
   const std::size_t at = FindKey(line.text, "CUDA:");

@@ -41,8 +41,9 @@ std::size_t TimeTail(std::string_view line, std::size_t at) {
     at += 1 + CountDigits(line.substr(at + 1));
   }
   if (at < line.size() && line[at] == 'Z') return at + 1;
-  if (HasShape(line.substr(at), "+00:00") || HasShape(line.substr(at), "-00:00")) return at + 6;
-  return at;
+  const std::string_view zone = line.substr(at);
+  if (HasShape(zone, "+00:00") || HasShape(zone, "-00:00")) return at + 6;
+  return HasShape(zone, "+0000 ") || HasShape(zone, "-0000 ") ? at + 5 : at;
 }
 
 /// "2025-03-01 12:00:00,123", "2025-03-01T12:00:00.5Z", "2025/03/01 12:00:00", "12:00:00.5".
@@ -71,6 +72,31 @@ std::size_t SystemLog(std::string_view line) {
   if (!IsDigit(line[5]) || !HasShape(line.substr(6), " 00:00:00 ")) return 0;
   const std::size_t end = line.substr(0, kLongestBracket).find(": ", 16);
   return end == std::string_view::npos ? 0 : end + 2;
+}
+
+/// Behind a time, journalctl's " node7 torchrun[4711]: ".
+std::size_t JournalTag(std::string_view line) {
+  const std::size_t host = line.starts_with(' ') ? line.find(' ', 1) : std::string_view::npos;
+  if (host == std::string_view::npos || host > kLongestToken) return 0;
+  const std::string_view tag = line.substr(host + 1, kLongestToken);
+  const std::size_t open = tag.find_first_of("[ ");
+  if (open == std::string_view::npos || open == 0 || tag[open] != '[') return 0;
+  const std::size_t close = open + 1 + CountDigits(tag.substr(open + 1));
+  return tag.substr(close).starts_with("]: ") ? host + 1 + close + 3 : 0;
+}
+
+/// loguru's "| INFO     | train:main:88 - " behind a time.
+std::size_t Loguru(std::string_view line) {
+  constexpr auto kLevels = std::to_array<std::string_view>(
+      {"TRACE", "DEBUG", "INFO", "SUCCESS", "WARNING", "ERROR", "CRITICAL"});
+  if (!line.starts_with("| ")) return 0;
+  const std::string_view level = line.substr(2, line.find(' ', 2) - 2);
+  if (std::ranges::find(kLevels, level) == kLevels.end()) return 0;
+  const std::size_t bar = line.find_first_not_of(' ', 2 + level.size());
+  if (bar == std::string_view::npos || !line.substr(bar).starts_with("| ")) return 0;
+  const std::string_view where = line.substr(bar + 2, kLongestBracket);
+  const std::size_t end = where.find(" - ");
+  return end == std::string_view::npos || where.find(' ') != end ? 0 : bar + 2 + end + 3;
 }
 
 /// The rank in "rank3", "rank: 3", "Rank 3", "default3" (torchrun's --tee), if that is all.
@@ -199,9 +225,13 @@ LinePrefix Piece(std::string_view line) {
   if (std::size_t n = Markup(line)) return {n, {}};
   if (line.front() == '[') return Bracket(line);
   if (line.front() == '(') return Worker(line);
+  if (line.front() == '|') return {Loguru(line), {}};
   if (IsLetter(line.front())) return {SystemLog(line), {}};
   if (!IsDigit(line.front())) return {};
-  if (std::size_t n = TimeStamp(line)) return {n + StreamName(line.substr(n)), {}};
+  if (std::size_t n = TimeStamp(line)) {
+    n += StreamName(line.substr(n));
+    return {n + JournalTag(line.substr(n)), {}};
+  }
   // srun --label's "3: ".
   const std::size_t digits = CountDigits(line);
   if (digits <= 5 && line.substr(digits).starts_with(": ") && line.size() > digits + 2) {

@@ -45,7 +45,8 @@ WordingReader ReadCpuAllocator, ReadPosixMemalign, ReadNumpy, ReadErrno, ReadMem
 WordingReader ReadKernelKill, ReadKernelConstraint, ReadCgroupLimit, ReadReaper, ReadInvoked,
     ReadCgroupUsage, ReadSlurm, ReadSlurmLimit, ReadSlurmState, ReadBatchLimit, ReadLsf,
     ReadKubernetes, ReadEvicted, ReadRaySummary, ReadRayTask, ReadDataLoader, ReadExitCode,
-    ReadSignal, ReadShellKilled, ReadSystemd, ReadRayStore, ReadKilledProcess;
+    ReadSignal, ReadShellKilled, ReadSystemd, ReadRayStore, ReadKilledProcess, ReadSystemdShare,
+    ReadEarlyOom, ReadSystemOom, ReadDask, ReadCondor;
 
 // wordings_xla.cc: TensorFlow and JAX.
 WordingReader ReadTensorFlowTensor, ReadBfcAllocator, ReadBfcStats, ReadStreamExecutor,

@@ -268,6 +268,71 @@ bool ReadSystemd(Scanner&, std::string_view before, OomMessage& message) {
   return Contains(LineOf(before), "Killed /");
 }
 
+/// systemd-oomd's "Killed /user.slice/… due to memory used (61203456000) / total (67353593344) and
+/// swap used (2147479552) / total (2147483648) being more than 90.00%".
+bool ReadSystemdShare(Scanner& scanner, std::string_view before, OomMessage& message) {
+  message.host = HostEvent::kSystemdKill;
+  if (!Contains(before, "Killed /") && !Contains(before, "Marked /")) return false;
+  const std::optional<std::int64_t> used = scanner.Integer();
+  if (!used || !scanner.Literal(") / total (")) return scanner.ended();
+  const std::optional<std::int64_t> total = scanner.Integer();
+  if (!total || *total == 0 || *used > *total) return scanner.ended();
+  message.allocated = used;
+  message.capacity = total;
+  if (!scanner.SkipPast("being more than", 100)) return true;
+  const double percent = std::atof(scanner.Until("%", 8).c_str());
+  if (percent > 0 && percent <= 100) {
+    message.allowed = static_cast<Bytes>(percent / 100 * static_cast<double>(*total));
+  }
+  return true;
+}
+
+/// earlyoom's "sending SIGTERM to process 4711 uid 1000 "python": badness 1210, VmRSS 59210 MiB".
+bool ReadEarlyOom(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kEarlyOomKill;
+  ProcessUse process{.pid = scanner.Integer(), .bytes = {}};
+  if (!process.pid || !scanner.Literal("uid") || !scanner.Integer()) return scanner.ended();
+  if (scanner.Literal("\"")) message.subject = scanner.Until("\"", 32);
+  if (scanner.SkipPast("VmRSS", 160)) scanner.Size(process.bytes);
+  message.processes.push_back(process);
+  return true;
+}
+
+/// Of a node's events: "System OOM encountered, victim process: python, pid: 4711".
+bool ReadSystemOom(Scanner& scanner, std::string_view, OomMessage& message) {
+  message.host = HostEvent::kKernelKill;
+  message.subject = scanner.Until(",\n", 32);
+  if (!scanner.Literal(", pid:")) return true;
+  if (auto pid = scanner.Integer()) message.processes.push_back({.pid = pid, .bytes = {}});
+  return true;
+}
+
+/// "Worker tcp://10.0.0.5:4711 (pid=59029) exceeded 95% memory budget. Restarting...".
+bool ReadDask(Scanner&, std::string_view before, OomMessage& message) {
+  message.host = HostEvent::kDaskKill;
+  const std::string_view line = LineOf(before);
+  const std::size_t pid = line.rfind("(pid=");
+  const std::size_t close = line.find(')', pid == std::string_view::npos ? 0 : pid);
+  if (pid != std::string_view::npos && close != std::string_view::npos) {
+    message.processes.push_back({.pid = NumberAtEnd(line.substr(0, close)), .bytes = {}});
+  }
+  return Contains(line, "Worker") && line.ends_with("% ");
+}
+
+/// HTCondor's "Job has gone over cgroup memory limit of 65536 megabytes. Last measured usage: 65012
+/// megabytes.".
+bool ReadCondor(Scanner& scanner, std::string_view, OomMessage& message) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  message.host = HostEvent::kBatchKill;
+  const std::optional<std::int64_t> limit = scanner.Integer();
+  if (!limit || *limit > kMost || !scanner.Literal("megabytes")) return scanner.ended();
+  message.allowed = *limit * kMiB;
+  if (!scanner.AnyOf({". Last measured usage:", ". Peak usage:"})) return true;
+  const std::optional<std::int64_t> used = scanner.Integer();
+  if (used && *used <= kMost) message.allocated = *used * kMiB;
+  return true;
+}
+
 /// The kernel's second line until Linux 5.2: "Killed process 4242 (python) total-vm:98123456kB,
 /// anon-rss:60123456kB".
 bool ReadKilledProcess(Scanner& scanner, std::string_view, OomMessage& message) {
