@@ -278,10 +278,11 @@ class _Process:
             )
         elif EVALUATION not in later.stages:
             self._notes(
-                "the script was followed to its end, and no evaluation was seen"
+                "the script was followed to its end, of long loops the first batches alone, and no "
+                "evaluation was seen: what comes every so many steps may have been missed"
                 if self._ended
-                else "only the first training steps were seen: an evaluation later in the script "
-                "is not counted"
+                else "only the first training steps were seen: an evaluation later in the script, "
+                "or what comes every so many steps, is not counted"
             )
 
     def _check(self, serves: bool, has_parameters: bool) -> None:
