@@ -139,11 +139,12 @@ TEST(LogFigures, StepsOfLinesThatWereJoined) {
   const Recording recording = ReadText(
       "[rank3]:step: 40  loss:  6.2  memory: 71.90GiB(90.80%)  tps: 1[rank5]:[titan] step: 41  "
       "loss:  6.2  memory: 70.00GiB(88.41%)  tps: 1\n");
-  ASSERT_EQ(recording.logged.size(), 4u);
+  // Of each rank what is reserved, its share of the card, and tokens a second.
+  ASSERT_EQ(recording.logged.size(), 6u);
   EXPECT_EQ(recording.logged[0].source.rank, 3);
   EXPECT_EQ(recording.logged[0].last.step, 40);
-  EXPECT_EQ(recording.logged[2].source.rank, 5);
-  EXPECT_EQ(recording.logged[2].last.step, 41);
+  EXPECT_EQ(recording.logged[3].source.rank, 5);
+  EXPECT_EQ(recording.logged[3].last.step, 41);
 }
 
 TEST(LogFigures, WarningBelongsToTheNextStepOfItsRank) {
