@@ -60,7 +60,7 @@ void EndChild(int number, siginfo_t* info, void* /*context*/) {
 /// While it lives, the signals go to the child. They are held back until it is known.
 class Forwarding {
  public:
-  explicit Forwarding(Bond bond) {
+  explicit Forwarding(Bond bond) : tied_(bond == Bond::kTied) {
     sigset_t passed_on;
     sigemptyset(&passed_on);
     for (const int number : kPassedOn) sigaddset(&passed_on, number);
@@ -88,10 +88,13 @@ class Forwarding {
   const sigset_t& mask_before() const { return mask_; }
   void To(pid_t child) {
     child_to_signal = child;
+    // Asked to end after the last look at that, and before signals were held back.
+    if (tied_ && asked_to_end != 0 && child > 0) ::kill(child, SIGINT);
     ::sigprocmask(SIG_SETMASK, &mask_, nullptr);
   }
 
  private:
+  bool tied_ = false;
   sigset_t mask_{};
   std::array<struct sigaction, kPassedOn.size()> before_{};
 };
