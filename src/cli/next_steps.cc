@@ -58,9 +58,14 @@ std::string RoundedWord(Bytes bytes) {
   return size;
 }
 
-std::vector<std::string> CardOf(const RankReport& rank) {
+/// As `command` is told of it: predict of a limit, plan of a budget.
+std::vector<std::string> CardOf(const RankReport& rank, std::string_view command) {
   if (!rank.capacity) return {};
   std::vector<std::string> card = {"--gpu", RoundedWord(*rank.capacity)};
+  if (rank.limit && *rank.limit < *rank.capacity) {
+    card.insert(card.end(),
+                {command == "plan" ? "--budget" : "--limit", RoundedWord(*rank.limit)});
+  }
   for (const AccountLine& line : rank.account) {
     if (line.what == AccountItem::kOtherProcesses && line.bytes > 0) {
       card.insert(card.end(), {"--beside", RoundedWord(line.bytes)});
@@ -97,7 +102,7 @@ std::vector<NextStep> AfterLog(const Explanation& explanation, const RankReport&
       RunAgain(job, "records every allocation with its line of code, and explains it")};
   if (explanation.record_next.trains) {
     steps.push_back(
-        FromScript("predict", job, CardOf(shown),
+        FromScript("predict", job, CardOf(shown, "predict"),
                    "whether it fits and the largest batch that does, found without a GPU"));
   }
   return steps;
@@ -272,7 +277,7 @@ std::vector<NextStep> AfterExplain(const Explanation& explanation,
       TuneRecord(shown.file, {}, "the allocator settings under which this run holds least");
   if (!shown.RanOut()) return {tune, ShowPage(files)};
   const NextStep plan =
-      FromScript("plan", job, CardOf(shown),
+      FromScript("plan", job, CardOf(shown, "plan"),
                  "what to change so that it fits, the fastest way first" + LeftToAdd(job));
   if (HasFinding(explanation, FindingId::kFragmentation, Severity::kMedium)) return {tune, plan};
   return {plan, ShowPage(files)};

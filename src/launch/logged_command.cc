@@ -198,10 +198,16 @@ std::vector<std::string> Launched(Launcher launcher, std::vector<std::string> wo
 struct SeenInLog {
   std::vector<std::string> launcher = {};
   LoggedCommand shell = {};
-  /// The first of the last traceback: what it imports stands below it.
+  /// The first of the last traceback, below whoever ran it: what it imports stands below it.
   std::string script = {};
   Launcher by = Launcher::kNone;
 };
+
+/// A frame of Python's own module that runs a script or a module.
+bool IsOfRunpy(std::string_view line) {
+  return line.find("File \"<frozen runpy>\"") != std::string_view::npos ||
+         line.find("/runpy.py\"") != std::string_view::npos;
+}
 
 void LookAt(std::string_view line, bool& in_traceback, SeenInLog& seen) {
   if (line.size() > 4096) return;
@@ -212,6 +218,8 @@ void LookAt(std::string_view line, bool& in_traceback, SeenInLog& seen) {
     seen.script = std::move(script);
     in_traceback = true;
   }
+  // What runs another script by its path, stands above that.
+  if (IsOfRunpy(line)) in_traceback = false;
   seen.by = std::max(seen.by, LauncherIn(line));
   if (std::vector<std::string> words = FromLauncher(line); !words.empty()) {
     seen.launcher = std::move(words);

@@ -51,10 +51,10 @@ std::optional<Finding> Tensors(const Figures& f, bool explained) {
   finding.severity = explained || !f.capacity ? Severity::kMedium : Severity::kHigh;
   const std::string_view what = f.tensors ? "tensors fill" : "allocator fills";
   finding.title =
-      f.capacity ? fmt::format("PyTorch's {} the device: {} of its {}", what, FormatBytes(tensors),
-                               FormatBytes(*f.capacity))
+      f.capacity ? fmt::format("PyTorch's {} the {}: {} of its {}", what, f.WholeWord(),
+                               FormatBytes(tensors), FormatBytes(*f.capacity))
                  : fmt::format("PyTorch holds {}, and no more could be had", FormatBytes(tensors));
-  if (f.capacity) finding.evidence = {fmt::format("{:.0f} % of the device", 100 * share)};
+  if (f.capacity) finding.evidence = {fmt::format("{:.0f} % of the {}", 100 * share, f.WholeWord())};
   finding.remedies = NeedLess(f.message);
   return finding;
 }
@@ -134,16 +134,34 @@ class Court {
   std::vector<RuledOut> ruled_out_;
 };
 
-Judgement JudgeTorch(const Figures& f) {
-  Court court(f);
-  for (auto* cause : kDecisive) {
-    if (court.Hear(cause(f))) return std::move(court).Decide();
-  }
+Judgement WhatFills(const Figures& f, Court court) {
   for (auto* cause : kContributing) court.Hear(cause(f));
   if (auto finding = Tensors(f, court.Explained())) {
     court.Hear({.found = std::move(finding), .why = OomCause::kCapacity});
   }
   return std::move(court).Decide();
+}
+
+/// Where the limit is meant, it is the card: what fills that is told behind the limit.
+void AddWhatFillsLimit(const Figures& f, Judgement& judgement) {
+  const std::optional<Figures> within = WithinLimit(f);
+  if (!within) return;
+  for (Finding& finding : WhatFills(*within, Court(*within)).findings) {
+    if (finding.id == FindingId::kNone) continue;
+    finding.severity = std::max(finding.severity, Severity::kMedium);
+    judgement.findings.push_back(std::move(finding));
+  }
+}
+
+Judgement JudgeTorch(const Figures& f) {
+  Court court(f);
+  for (auto* cause : kDecisive) {
+    if (!court.Hear(cause(f))) continue;
+    Judgement judgement = std::move(court).Decide();
+    if (judgement.why == OomCause::kLimit) AddWhatFillsLimit(f, judgement);
+    return judgement;
+  }
+  return WhatFills(f, std::move(court));
 }
 
 }  // namespace

@@ -173,4 +173,28 @@ bool Figures::IsTorch() const {
   }
 }
 
+std::optional<Figures> WithinLimit(const Figures& f) {
+  const OomMessage& m = f.message;
+  using enum MessageSource;
+  const bool of_fraction = m.source == kTorchCuda || m.source == kTorchHip ||
+                           m.source == kTorchRejected || m.source == kTorchAsync;
+  if (!of_fraction || !m.allowed || !f.held || !f.requested) return {};
+  if (f.capacity && *m.allowed > *f.capacity) return {};
+  Figures within = f;
+  within.within_limit = true;
+  within.capacity = m.allowed;
+  within.free = std::max<Bytes>(0, *m.allowed - *f.held);
+  within.missing = std::max<Bytes>(0, *f.requested - *within.free);
+  within.own.reset();
+  within.own_pid.reset();
+  within.others.clear();
+  within.others_sum.reset();
+  within.outside.reset();
+  within.unnamed = 0;
+  within.whose = Unnamed::kNothing;
+  within.oversubscribed = within.free_suffices = false;
+  within.contradictory = within.free_contradicts = false;
+  return within;
+}
+
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "answer/explanation.h"
@@ -73,6 +74,8 @@ struct Figures {
   bool contradictory = false;
   /// What PyTorch holds and what is free exceed the card; what is free is left out of the account.
   bool free_contradicts = false;
+  /// `capacity` is what a limit of the program's own leaves it of the device.
+  bool within_limit = false;
 
   /// Whether the message comes from one of PyTorch's allocators for a device.
   bool IsTorch() const;
@@ -80,6 +83,8 @@ struct Figures {
   Bytes Strangers() const {
     return others_sum.value_or(0) + (whose == Unnamed::kStrangers ? unnamed : 0);
   }
+  /// What the capacity is that of.
+  std::string_view WholeWord() const { return within_limit ? "limit" : "device"; }
   /// Part of the capacity, from 0 to 1.
   double ShareOfDevice(Bytes bytes) const {
     return capacity && *capacity > 0 ? double(bytes) / double(*capacity) : 0;
@@ -91,5 +96,9 @@ struct Figures {
   void SplitProcesses();
   void FindOutside();
 };
+
+/// Of a program that met a limit of its own: what it may take is its card, and nobody else has any
+/// of that. Nothing where the text does not tell how much it may take and holds.
+std::optional<Figures> WithinLimit(const Figures& f);
 
 }  // namespace plimsoll

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "answer/shares.h"
 #include "base/text.h"
 #include "diagnose/error_texts/sentences.h"
 
@@ -135,6 +136,10 @@ RankReport RankOf(const Recording& recording, const Judged& judged) {
   rank.instant.allocated = message.allocated;
   rank.instant.reserved = judged.figures.reserved;
   rank.account = AccountOf(judged.figures);
+  if (judged.judgement.why == OomCause::kLimit && WithinLimit(judged.figures)) {
+    std::erase_if(rank.account, [](const AccountLine& line) { return !IsReserved(line.what); });
+    AddRoomLeft(rank);
+  }
   rank.notes = NotesOf(judged.figures);
   for (const OomMessage* each : judged.group.messages) rank.ooms.push_back(ReportOf(*each));
   return rank;

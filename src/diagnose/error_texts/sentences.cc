@@ -166,6 +166,10 @@ std::vector<std::string> NotesOf(const Figures& f) {
 
 std::string VerdictOf(const Figures& f, const Judgement& judgement) {
   std::string verdict = WhatWasAsked(f) + " " + judgement.findings.front().title + ".";
+  // A limit may be meant: then the question is what fills it.
+  if (judgement.why == OomCause::kLimit && judgement.findings.size() > 1) {
+    verdict += " " + judgement.findings[1].title + ".";
+  }
   const std::string fills = f.IsTorch() ? WhatFills(AccountOf(f)) : "";
   if (!fills.empty()) verdict += " " + fills;
   if (f.message.signs.went_on) verdict += " The program caught this error and went on.";

@@ -8,6 +8,11 @@ namespace plimsoll {
 namespace {
 
 constexpr std::size_t kLeastLoggedPoints = 8;
+/// So few tell of a rise where each adds as much as the one before, as a leak in each step does.
+constexpr std::size_t kLeastEvenPoints = 4;
+/// How far a step of these may be off the middle of all, and the least share that they add.
+constexpr double kMostUneven = 0.1;
+constexpr double kLeastEvenShare = 0.1;
 /// More than these are looked at by every so many.
 constexpr std::size_t kMostFitted = 256;
 /// A rise is told from so much on.
@@ -143,13 +148,29 @@ bool IsStraight(std::span<const PlottedPoint> line, double slope, double rise, d
   return MedianOf(std::move(beside)) <= kMostBeside * rise + half_unit;
 }
 
+/// Of a job that dies within few steps.
+std::optional<Rise> EvenRise(std::span<const PlottedPoint> places, bool by_step, double half_unit) {
+  if (places.size() < kLeastEvenPoints) return {};
+  const double rate = SlopeOf(places);
+  const double total = places.back().y - places.front().y;
+  if (total < std::max(kLeastLoggedRise, kLeastEvenShare * places.back().y)) return {};
+  for (std::size_t i = 1; i < places.size(); ++i) {
+    const double expected = rate * (places[i].x - places[i - 1].x);
+    const double off = std::abs(places[i].y - places[i - 1].y - expected);
+    if (off > kMostUneven * expected + 2 * half_unit) return {};
+  }
+  return Rise{.rate = rate, .begin = places.front().index, .by_step = by_step};
+}
+
 }  // namespace
 
 std::optional<Rise> FindRise(std::span<const LoggedPoint> points, std::int64_t half_unit) {
+  if (points.size() < kLeastEvenPoints) return {};
   Rise rise;
-  if (points.size() < kLeastLoggedPoints) return {};
   const std::vector<PlottedPoint> places = PlacesOf(points, rise.by_step);
-  if (places.size() < kLeastLoggedPoints) return {};
+  if (places.size() < kLeastLoggedPoints) {
+    return EvenRise(places, rise.by_step, double(half_unit));
+  }
   const double least =
       std::max({kLeastLoggedRise, kLeastShare * std::abs(places.back().y), 4 * double(half_unit)});
   const auto [low, high] = std::ranges::minmax(places, {}, &PlottedPoint::y);

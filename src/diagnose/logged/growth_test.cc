@@ -57,8 +57,18 @@ TEST(Growth, NotOfOneRiseNorOfOneThatEnds) {
       FindRise(Points(60, [](int step) { return 10 + (step % 10); }), 0));  // given back each time
 }
 
-TEST(Growth, NotOfAFewPoints) {
-  EXPECT_FALSE(FindRise(Points(7, [](int step) { return 10.0 + step; }), 0));
+TEST(Growth, OfAJobThatDiesInItsSixthStep) {
+  const std::optional<Rise> rise =
+      FindRise(Points(6, [](int step) { return step < 2 ? 2.0 : 3 + 0.945 * step; }), kGiB / 200);
+  ASSERT_TRUE(rise);
+  EXPECT_NEAR(RateOf(rise), 0.945, 0.001);
+}
+
+TEST(Growth, NotOfAFewPointsThatAreUnevenOrFewer) {
+  EXPECT_FALSE(FindRise(Points(5, [](int step) { return 10.0 + step; }), 0));
+  EXPECT_FALSE(FindRise(Points(6, [](int step) { return 10.0 + step * step; }), 0));
+  EXPECT_FALSE(FindRise(Points(9, [](int step) { return 10.0 + step + (step % 3); }), 0));
+  EXPECT_FALSE(FindRise(Points(6, [](int step) { return 40 + 0.1 * step; }), 0));
 }
 
 }  // namespace plimsoll::growth_test

@@ -87,15 +87,16 @@ std::vector<Finding> Growing(const LogReport& report) {
   finding.severity = SeverityOfGrowth(report, series, growth);
   const bool tensors =
       series.counts == FigureKind::kTensors || series.counts == FigureKind::kActive;
-  finding.title =
-      fmt::format("{} grows by {} {}: from {} to {} {}",
-                  tensors                                  ? "What tensors hold"
-                  : series.counts == FigureKind::kReserved ? "What PyTorch reserves"
-                                                           : "What the card has in use",
-                  RateText(series, growth), SinceText(growth),
-                  FigureText(series, growth.from.value), FigureText(series, growth.to.value),
-                  growth.to.has_step() ? fmt::format("at step {}", growth.to.step)
-                                       : fmt::format("in line {}", growth.to.line));
+  const std::string_view what = tensors                                  ? "what tensors hold"
+                                : series.counts == FigureKind::kReserved ? "what PyTorch reserves"
+                                                                         : "what the card has in use";
+  const std::string_view peak = series.span == FigureSpan::kSinceStart ? "the peak of " : "";
+  finding.title = Capitalised(fmt::format(
+      "{}{} grows by {} {}: from {} to {} {}", peak, what, RateText(series, growth),
+      SinceText(growth), FigureText(series, growth.from.value),
+      FigureText(series, growth.to.value),
+      growth.to.has_step() ? fmt::format("at step {}", growth.to.step)
+                           : fmt::format("in line {}", growth.to.line)));
   finding.evidence.push_back(fmt::format("{} figures of {}{}, lines {} to {}", growth.points,
                                          FieldText(series), WhereText(series), growth.from.line,
                                          growth.to.line));
@@ -376,7 +377,7 @@ bool MayGrow(const LoggedSeries& series) {
                     series.counts == FigureKind::kReserved ||
                     series.counts == FigureKind::kDeviceUsed ||
                     series.counts == FigureKind::kProcess;
-  return held && (series.span == FigureSpan::kNow || series.span == FigureSpan::kSinceLine);
+  return held && (series.span == FigureSpan::kNow || IsPeak(series.span));
 }
 
 std::optional<Bytes> OutsideIn(const LogReport& report, const FigureSource& source) {

@@ -351,6 +351,13 @@ void RaisePeaks(const LogReport& report, std::vector<RankReport>& ranks) {
   }
 }
 
+/// What the job could fill: the card, or the limit of the program's own that it met.
+std::optional<Bytes> RoomOf(const RankReport& rank) {
+  const bool met_limit = std::ranges::any_of(
+      rank.ooms, [](const OomReport& oom) { return oom.why == OomCause::kLimit; });
+  return met_limit && rank.limit ? rank.limit : rank.capacity;
+}
+
 /// What a message of the same log says better, or what its figures exclude.
 void DropTold(std::vector<Finding>& findings, const Explanation& explanation) {
   std::erase_if(findings, [&](const Finding& finding) {
@@ -421,7 +428,7 @@ void AddLog(const Recording& recording, std::optional<int> file_rank, Explanatio
   if (std::ranges::none_of(recording.logged, tells)) return;
   std::optional<Bytes> capacity;
   for (const RankReport& rank : explanation.ranks) {
-    if (!capacity) capacity = rank.capacity;
+    if (!capacity) capacity = RoomOf(rank);
   }
   LogStudy study = StudyLog(WithRanks(recording.logged, file_rank), capacity);
   // It is known when it was full.
@@ -452,7 +459,7 @@ void JoinLogs(const std::vector<Explanation>& parts, Explanation& joined) {
     ++logs;
     series.insert(series.end(), part.log->series.begin(), part.log->series.end());
     for (const RankReport& rank : part.ranks) {
-      if (!capacity && rank.RanOut()) capacity = rank.capacity;
+      if (!capacity && rank.RanOut()) capacity = RoomOf(rank);
     }
   }
   if (logs == 0) return;

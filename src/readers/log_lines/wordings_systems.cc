@@ -147,8 +147,18 @@ std::optional<OwnField> OwnMeaning(std::string_view words) {
   if (Contains(words, "vram") || Contains(words, "gpu mem") || Contains(words, "gpu_mem")) {
     return OwnField{peak ? kTensors : kDeviceUsed, span};
   }
-  if (Contains(words, "peak mem") || Contains(words, "peak_mem")) return OwnField{kTensors, span};
+  for (std::string_view name : {"peak mem", "peak_mem", "max mem", "max_mem"}) {
+    if (Contains(words, name)) return OwnField{kTensors, span};
+  }
   return {};
+}
+
+/// "step 12 loss 3.1 mem 4.39 GiB": memory beside a loss is the card's; whether it is all in use or
+/// what PyTorch holds, such a line does not tell.
+std::optional<OwnField> MeaningBesideLoss(std::string_view name) {
+  const bool memory = name.ends_with("mem") || name.ends_with("memory");
+  return memory ? std::optional(OwnField{kDeviceUsed, IsPeakWord(name) ? kSinceStart : kNow})
+                : std::nullopt;
 }
 
 bool IsNameSign(char c) { return IsLetter(c) || c == '_' || c == '-' || c == '.' || c == '/'; }
@@ -212,7 +222,8 @@ constexpr auto kOwnUnits = std::to_array<OwnUnit>({{"GiB", kGibi},
 
 std::span<const std::string_view> OwnWords() {
   static constexpr auto kWords = std::to_array<std::string_view>(
-      {"allocated", "reserved", "peak mem", "vram", "gpu mem", "gpu_mem", "max_mem"});
+      {"allocated", "reserved", "peak mem", "vram", "gpu mem", "gpu_mem", "max_mem", "max mem",
+       "mem=", "mem:", "mem ", "memory=", "memory: "});
   return kWords;
 }
 
@@ -223,6 +234,7 @@ void ReadOwnLine(const FigureLine& line, FigureSink& sink) {
   constexpr int kMostFigures = 8;
   if (line.text.size() > 400 || line.text.starts_with('|') || IsErrorText(line.text)) return;
   const FigurePlace place{.step = AnyStep(line), .rank = OwnRank(line)};
+  const bool beside_loss = place.step && Contains(Lower(line.text), "loss");
   std::optional<bool> words_follow;
   std::size_t words = 0;
   int figures = 0;
@@ -259,6 +271,7 @@ void ReadOwnLine(const FigureLine& line, FigureSink& sink) {
     const std::string head = Lower(before.substr(before.find_last_of("0123456789") + 1));
     std::optional<OwnField> meaning = OwnMeaning(Lower(name));
     if (!meaning) meaning = OwnMeaning(Lower(before));
+    if (!meaning && beside_loss) meaning = MeaningBesideLoss(Lower(name));
     if (!meaning) continue;
     // "peak memory: allocated 10.20 GB".
     if (IsPeakWord(head)) meaning->span = kSinceStart;
