@@ -159,7 +159,7 @@ std::optional<Rise> EvenRise(std::span<const PlottedPoint> places, bool by_step,
     const double off = std::abs(places[i].y - places[i - 1].y - expected);
     if (off > kMostUneven * expected + 2 * half_unit) return {};
   }
-  return Rise{.rate = rate, .begin = places.front().index, .by_step = by_step};
+  return Rise{.begin = places.front().index, .rate = rate, .by_step = by_step};
 }
 
 }  // namespace
