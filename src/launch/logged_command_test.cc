@@ -24,6 +24,19 @@ TEST(LoggedCommand, TheScriptOfATraceback) {
   EXPECT_FALSE(CommandIn(kLog).with_arguments);
 }
 
+TEST(LoggedCommand, TheScriptThatAnotherRanByItsPath) {
+  EXPECT_EQ(CommandIn("Traceback (most recent call last):\n"
+                      "  File \"/work/limit_run.py\", line 20, in <module>\n"
+                      "    runpy.run_path(sys.argv[0], run_name=\"__main__\")\n"
+                      "  File \"<frozen runpy>\", line 286, in run_path\n"
+                      "  File \"<frozen runpy>\", line 88, in _run_code\n"
+                      "  File \"train.py\", line 60, in <module>\n"
+                      "    main()\n"
+                      "  File \"/work/model.py\", line 3, in <module>\n")
+                .words,
+            (std::vector<std::string>{"python", "train.py"}));
+}
+
 TEST(LoggedCommand, RanksOfTorchrun) {
   EXPECT_EQ(Typed("[rank1]: Traceback (most recent call last):\r\n"
                   "[rank1]:   File \"train.py\", line 57, in <module>\r\n"

@@ -117,9 +117,27 @@ TEST(ExplainMessages, ALimitThatWasSet) {
   const Explanation e = Explain({m});
   EXPECT_EQ(e.ranks[0].ooms[0].why, OomCause::kLimit);
   EXPECT_EQ(e.ranks[0].limit, GiB(10));
-  ASSERT_NE(Find(e, "limit"), nullptr);
-  EXPECT_EQ(Find(e, "capacity"), nullptr);
-  EXPECT_NE(e.verdict.find("10.00 GiB"), std::string::npos);
+  EXPECT_EQ(e.findings.front().id, FindingId::kLimit);
+  // The limit may be meant: what fills it, and what is left of it, as of a card of that size.
+  const Finding* fills = Find(e, "capacity");
+  ASSERT_NE(fills, nullptr);
+  EXPECT_EQ(fills->severity, Severity::kMedium);
+  EXPECT_EQ(fills->title, "PyTorch's tensors fill the limit: 9.40 GiB of its 10.00 GiB");
+  EXPECT_NE(e.verdict.find(fills->title), std::string::npos);
+  EXPECT_EQ(e.ranks[0].account.back().because, "what is left of the limit");
+}
+
+TEST(ExplainMessages, FreePiecesWithinALimit) {
+  OomMessage m = Full();
+  m.allocated = GiB(6);
+  m.reserved_free = GiB(3.2);
+  m.free = GiB(13.1);
+  m.requested = GiB(2);
+  m.allowed = GiB(10);
+  const Explanation e = Explain({m});
+  EXPECT_EQ(e.findings.front().id, FindingId::kLimit);
+  ASSERT_NE(Find(e, "fragmentation"), nullptr);
+  EXPECT_EQ(Find(e, "other_process"), nullptr);
 }
 
 TEST(ExplainMessages, ALimitFarAwayIsNotTheCause) {

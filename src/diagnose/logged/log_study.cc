@@ -217,6 +217,10 @@ void NoteNeverReset(LogReport& report) {
   const LoggedSeries& series = report.series[*report.highest];
   if (series.span != FigureSpan::kSinceStart || series.count < 2) return;
   if (series.highest.value <= series.first.value) return;
+  const bool grows = std::ranges::any_of(report.growth, [&](const LoggedGrowth& growth) {
+    return growth.series == *report.highest;
+  });
+  if (grows) return;
   report.notes.push_back(
       fmt::format("{} is the most since the start and is never reset: that it rises is no leak",
                   series.source.field));
