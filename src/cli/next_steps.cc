@@ -63,8 +63,7 @@ std::vector<std::string> CardOf(const RankReport& rank, std::string_view command
   if (!rank.capacity) return {};
   std::vector<std::string> card = {"--gpu", RoundedWord(*rank.capacity)};
   if (rank.limit && *rank.limit < *rank.capacity) {
-    card.insert(card.end(),
-                {command == "plan" ? "--budget" : "--limit", RoundedWord(*rank.limit)});
+    card.insert(card.end(), {command == "plan" ? "--budget" : "--limit", RoundedWord(*rank.limit)});
   }
   for (const AccountLine& line : rank.account) {
     if (line.what == AccountItem::kOtherProcesses && line.bytes > 0) {

@@ -95,6 +95,10 @@ bool SaysWhyItFailed(const Finding& f) {
 /// One limit is one finding: the trace tells why the request failed, the text how high the limit
 /// is.
 void TellLimitOnce(Told& trace, std::vector<Finding>& own, std::vector<Finding>& of_text) {
+  // What fills a limit, a trace knows better.
+  if (std::ranges::any_of(of_text, [](const Finding& f) { return f.id == FindingId::kLimit; })) {
+    std::erase_if(of_text, [](const Finding& f) { return f.id != FindingId::kLimit; });
+  }
   if (std::ranges::none_of(own, SaysWhyItFailed)) return;
   std::erase_if(of_text, SaysWhyItFailed);
   if (!trace.rank.limit || trace.rank.budget) return;

@@ -54,7 +54,8 @@ std::optional<Finding> Tensors(const Figures& f, bool explained) {
       f.capacity ? fmt::format("PyTorch's {} the {}: {} of its {}", what, f.WholeWord(),
                                FormatBytes(tensors), FormatBytes(*f.capacity))
                  : fmt::format("PyTorch holds {}, and no more could be had", FormatBytes(tensors));
-  if (f.capacity) finding.evidence = {fmt::format("{:.0f} % of the {}", 100 * share, f.WholeWord())};
+  if (f.capacity)
+    finding.evidence = {fmt::format("{:.0f} % of the {}", 100 * share, f.WholeWord())};
   finding.remedies = NeedLess(f.message);
   return finding;
 }

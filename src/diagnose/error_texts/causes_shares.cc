@@ -319,8 +319,8 @@ Opinion OneLargeRequest(const Figures& f) {
   Finding finding;
   finding.id = FindingId::kCapacity;
   finding.severity = *f.requested > held ? Severity::kHigh : Severity::kMedium;
-  finding.title = fmt::format("One request asks for {} at once, {:.0f} % of the {}", S(*f.requested),
-                              100 * f.ShareOfDevice(*f.requested), f.WholeWord());
+  finding.title = fmt::format("One request asks for {} at once, {:.0f} % of the {}",
+                              S(*f.requested), 100 * f.ShareOfDevice(*f.requested), f.WholeWord());
   if (f.held) {
     finding.evidence = {fmt::format("PyTorch held {} before it", S(held))};
   }

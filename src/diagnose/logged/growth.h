@@ -19,8 +19,8 @@ struct Rise {
 };
 
 /// Nothing where it does not rise to its end: where it varies, rose once, or rose until it was
-/// even. The first two steps never count: optimizer and libraries take what they keep. Of few points
-/// only where each adds as much as the one before.
+/// even. The first two steps never count: optimizer and libraries take what they keep. Of few
+/// points only where each adds as much as the one before.
 std::optional<Rise> FindRise(std::span<const LoggedPoint> points, std::int64_t half_unit);
 
 }  // namespace plimsoll

@@ -87,14 +87,14 @@ std::vector<Finding> Growing(const LogReport& report) {
   finding.severity = SeverityOfGrowth(report, series, growth);
   const bool tensors =
       series.counts == FigureKind::kTensors || series.counts == FigureKind::kActive;
-  const std::string_view what = tensors                                  ? "what tensors hold"
-                                : series.counts == FigureKind::kReserved ? "what PyTorch reserves"
-                                                                         : "what the card has in use";
+  const std::string_view what = tensors ? "what tensors hold"
+                                : series.counts == FigureKind::kReserved
+                                    ? "what PyTorch reserves"
+                                    : "what the card has in use";
   const std::string_view peak = series.span == FigureSpan::kSinceStart ? "the peak of " : "";
   finding.title = Capitalised(fmt::format(
       "{}{} grows by {} {}: from {} to {} {}", peak, what, RateText(series, growth),
-      SinceText(growth), FigureText(series, growth.from.value),
-      FigureText(series, growth.to.value),
+      SinceText(growth), FigureText(series, growth.from.value), FigureText(series, growth.to.value),
       growth.to.has_step() ? fmt::format("at step {}", growth.to.step)
                            : fmt::format("in line {}", growth.to.line)));
   finding.evidence.push_back(fmt::format("{} figures of {}{}, lines {} to {}", growth.points,

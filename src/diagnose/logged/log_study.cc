@@ -177,7 +177,9 @@ void FindGrowth(LogReport& report) {
       const LoggedSeries& series = report.series[g.series];
       const bool tensors =
           series.counts == FigureKind::kTensors || series.counts == FigureKind::kActive;
-      return std::tuple(!tensors, series.counts != FigureKind::kReserved, -g.rate);
+      // A peak tells how much only where it is higher than before.
+      return std::tuple(!tensors, series.counts != FigureKind::kReserved,
+                        series.span == FigureSpan::kSinceStart, -g.rate);
     };
     return key(a) < key(b);
   });
@@ -217,9 +219,8 @@ void NoteNeverReset(LogReport& report) {
   const LoggedSeries& series = report.series[*report.highest];
   if (series.span != FigureSpan::kSinceStart || series.count < 2) return;
   if (series.highest.value <= series.first.value) return;
-  const bool grows = std::ranges::any_of(report.growth, [&](const LoggedGrowth& growth) {
-    return growth.series == *report.highest;
-  });
+  const bool grows = std::ranges::any_of(
+      report.growth, [&](const LoggedGrowth& growth) { return growth.series == *report.highest; });
   if (grows) return;
   report.notes.push_back(
       fmt::format("{} is the most since the start and is never reset: that it rises is no leak",
