@@ -57,7 +57,7 @@ dist: release ## A wheel, a .deb and a .tar.gz in build/dist, for machines with 
 
 .PHONY: test
 test: ## Install what is missing, then every check and test
-	@tools/install_deps.sh test
+	@if python3 -c 'import ensurepip' 2>/dev/null; then tools/python_tools & fi; tools/install_deps.sh test
 	@tools/run_tests --jobs $(JOBS) ci train
 
 .PHONY: nightly
