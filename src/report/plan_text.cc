@@ -26,6 +26,15 @@ std::string Cards(const PlanRequest& request) {
   return fmt::format("{} × {} × {}", request.nodes, request.gpus / request.nodes, request.gpu.name);
 }
 
+/// What a way is measured by: memory that PyTorch reserves under a budget, else the card's.
+const Range& Counted(const PlanRequest& request, const Way& way) {
+  const Needs& needs = way.trial.needs;
+  return request.options.limit ? needs.reserved : needs.device;
+}
+std::string_view CountedName(const PlanRequest& request) {
+  return request.options.limit ? "reserved" : "memory";
+}
+
 /// What would come of the job as it was captured, where that is no way to train it.
 std::string Unchanged(const PlanRequest& request, const Way& captured) {
   if (captured.SurelyFits()) return "";
@@ -53,13 +62,13 @@ std::string Verdict(const PlanRequest& request, const Plan& plan) {
                                        request.samples == 1 ? "" : "s", Cards(request));
   if (plan.ways.empty()) {
     std::string text = fmt::format(
-        "Nothing that was tried fits {} for certain: what comes closest takes up to {} on the "
-        "device",
-        what, FormatBytes(plan.closest->trial.needs.device.high));
+        "Nothing that was tried fits {} for certain: what comes closest takes up to {}", what,
+        FormatBytes(Counted(request, *plan.closest).high));
     if (request.options.limit) {
-      return text + fmt::format(", and PyTorch may hold {}.", FormatBytes(*request.options.limit));
+      return text + fmt::format(" of reserved memory, and PyTorch may hold {}.",
+                                FormatBytes(*request.options.limit));
     }
-    text += fmt::format(", which has {}", FormatBytes(request.gpu.memory));
+    text += fmt::format(" on the device, which has {}", FormatBytes(request.gpu.memory));
     if (plan.smallest_card) {
       text += fmt::format("; {} ({}) would hold it", plan.smallest_card->name,
                           FormatBytes(plan.smallest_card->memory));
@@ -80,7 +89,7 @@ void WriteWays(Writer& w, const PlanRequest& request, const Plan& plan) {
                {.heading = "samples/s", .right = true},
                {.heading = "step", .right = true},
                {.heading = "between", .right = true, .may_go = true},
-               {.heading = "memory", .right = true},
+               {.heading = std::string(CountedName(request)), .right = true},
                {.heading = "at most", .right = true, .may_go = true},
                {.heading = "results", .may_go = true},
                {.heading = "what to change", .wraps = true}});
@@ -90,7 +99,7 @@ void WriteWays(Writer& w, const PlanRequest& request, const Plan& plan) {
                WholeMilliseconds(way.trial.step_us),
                fmt::format("{:.0f} and {:.0f} ms", way.trial.step_low_us / 1e3,
                            way.trial.step_high_us / 1e3),
-               FormatBytes(way.trial.needs.device.best), FormatBytes(way.trial.needs.device.high),
+               FormatBytes(Counted(request, way).best), FormatBytes(Counted(request, way).high),
                std::string(NumericsName(NumericsOf(request.job, way.choice))),
                LeverList(request, way.choice)});
   }
@@ -138,12 +147,12 @@ void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
   w.Heading("What each lever is worth");
   Table table({{.heading = ""},
                {.heading = "step", .right = true},
-               {.heading = "memory", .right = true},
+               {.heading = std::string(CountedName(request)), .right = true},
                {.heading = "fits"},
                {.heading = "how", .wraps = true}});
   const auto row = [&](const Way& outcome, std::string what, std::string how) {
     table.Row({std::move(what), WholeMilliseconds(outcome.trial.step_us),
-               FormatBytes(outcome.trial.needs.device.best), FitWord(outcome), std::move(how)});
+               FormatBytes(Counted(request, outcome).best), FitWord(outcome), std::move(how)});
   };
   row(plan.as_captured, "as captured", AsCaptured(request));
   const Choice& first_choice = plan.ways.front().choice;
@@ -160,13 +169,14 @@ void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
   const Way& first = plan.ways[0];
   const Way& second = plan.ways[1];
   const double more_us = second.trial.step_us - first.trial.step_us;
+  const Bytes more = Counted(request, second).best - Counted(request, first).best;
   w.Line();
   w.Wrapped(
       fmt::format(
-          "The second way ({}) takes {:.1f} ms more for a step, {:.0f} %, and {} {} on the device.",
+          "The second way ({}) takes {:.1f} ms more for a step, {:.0f} %, and {} {} {}.",
           LeverList(request, second.choice), more_us / 1e3, 100 * more_us / first.trial.step_us,
-          FormatBytes(std::abs(second.trial.needs.device.best - first.trial.needs.device.best)),
-          second.trial.needs.device.best > first.trial.needs.device.best ? "more" : "less"),
+          FormatBytes(std::abs(more)), more > 0 ? "more" : "less",
+          request.options.limit ? "of reserved memory" : "on the device"),
       "  ", "  ");
 }
 
