@@ -61,9 +61,9 @@ std::string Verdict(const PlanRequest& request, const Plan& plan) {
   const std::string what = fmt::format("{} sample{} a step on {}", request.samples,
                                        request.samples == 1 ? "" : "s", Cards(request));
   if (plan.ways.empty()) {
-    std::string text = fmt::format(
-        "Nothing that was tried fits {} for certain: what comes closest takes up to {}", what,
-        FormatBytes(Counted(request, *plan.closest).high));
+    std::string text =
+        fmt::format("Nothing that was tried fits {} for certain: what comes closest takes up to {}",
+                    what, FormatBytes(Counted(request, *plan.closest).high));
     if (request.options.limit) {
       return text + fmt::format(" of reserved memory, and PyTorch may hold {}.",
                                 FormatBytes(*request.options.limit));
@@ -172,11 +172,11 @@ void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
   const Bytes more = Counted(request, second).best - Counted(request, first).best;
   w.Line();
   w.Wrapped(
-      fmt::format(
-          "The second way ({}) takes {:.1f} ms more for a step, {:.0f} %, and {} {} {}.",
-          LeverList(request, second.choice), more_us / 1e3, 100 * more_us / first.trial.step_us,
-          FormatBytes(std::abs(more)), more > 0 ? "more" : "less",
-          request.options.limit ? "of reserved memory" : "on the device"),
+      fmt::format("The second way ({}) takes {:.1f} ms more for a step, {:.0f} %, and {} {} {}.",
+                  LeverList(request, second.choice), more_us / 1e3,
+                  100 * more_us / first.trial.step_us, FormatBytes(std::abs(more)),
+                  more > 0 ? "more" : "less",
+                  request.options.limit ? "of reserved memory" : "on the device"),
       "  ", "  ");
 }
 
