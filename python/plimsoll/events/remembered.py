@@ -116,7 +116,7 @@ def _one(tensor: FakeTensor, owners: dict[int, int]) -> _Made:
         tensor.dtype,
         tensor.fake_device,
         owners.get(tensor.untyped_storage()._cdata),
-        tensor.storage_offset(),
+        int(tensor.storage_offset()),
     )
 
 

@@ -66,7 +66,9 @@ def capture_configuration(arguments):
     for name in ("-o", "--gpu", "--complaint", "--precision"):
         parser.add_argument(name)
     parser.add_argument("--optimizer", default="adamw")
-    parser.add_argument("--seq", type=int)
+    for name in ("--seq", "--around"):
+        parser.add_argument(name, type=int)
+    parser.add_argument("--over-lengths", action="store_true")
     add_way(parser)
     parser.add_argument("--assume", default="")
     parser.add_argument("--every-precision", dest="command", action="store_const", const="plan")
