@@ -6,7 +6,9 @@ python -m plimsoll predict hf:llama-3.1-8b --lora 16 --seq 4096 --gpu L4
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import gc
 import logging
 import os
 import subprocess
@@ -23,6 +25,7 @@ from .base.errors import CaptureError, ProgramError
 from .base.output import check_output
 from .capturing import configuration
 from .capturing.kept_steps import kept_or_made
+from .capturing.over_lengths import lengths_to_try
 from .events.repeated import NotAlike
 from .models.names import LIST, listed
 from .models.way import Way
@@ -69,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--optimizer", default="adamw", help="adamw, sgd, adam8bit, ... (adamw)")
     add_way(parser)
+    parser.set_defaults(over_lengths=False, around=None)
     parser.add_argument(
         "--assume",
         default="",
@@ -156,11 +160,12 @@ def _capture(asked: argparse.Namespace, path: str) -> None:
 #: Of what is asked, all that a captured step depends on besides the model.
 _DECIDING = (
     "command", "seq", "gpu", "precision", "optimizer", "assume", "full", "lora", "qlora", "targets",
-    "lora_dropout", "no_checkpointing",
+    "lora_dropout", "no_checkpointing", "over_lengths", "around",
 )  # fmt: skip
 
 
 def _captured(asked: argparse.Namespace, few_layers: bool) -> Any:
+    """At the length that is asked about; or at several, where the model does the same at all."""
     way = _way_of(asked)
     job = configuration.job_from(
         asked.model[len(configuration.PREFIX) :],
@@ -169,7 +174,26 @@ def _captured(asked: argparse.Namespace, few_layers: bool) -> Any:
         optimizer=asked.optimizer,
         way=way,
         few_layers=few_layers,
+        over_lengths=asked.over_lengths,
     )
+    # What was imported stays, in a process that makes this one answer: to look through it once for
+    # garbage takes as long as a step.
+    gc.freeze()
+    if not asked.over_lengths:
+        return _captured_at(asked, way, job, None)
+    *others, last = lengths_to_try(asked.around, job.longest)
+    for lengths in others:
+        with contextlib.suppress(CaptureError):
+            return _captured_at(asked, way, job, lengths)
+    return _captured_at(asked, way, job, last)
+
+
+def _captured_at(
+    asked: argparse.Namespace,
+    way: Way | None,
+    job: configuration.NamedJob,
+    lengths: tuple[int, int, int] | None,
+) -> Any:
     from .capturing.api import capture_of_few_layers
 
     try:
@@ -181,7 +205,7 @@ def _captured(asked: argparse.Namespace, few_layers: bool) -> Any:
             train_step=job.train_step,
             path=None,
             batches=(2, 3),
-            lengths=None,
+            lengths=lengths,
             # What a step leaves to the next one is there from the second on.
             steps=3 if way is None else 2,
             accumulate=1,

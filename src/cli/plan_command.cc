@@ -140,8 +140,9 @@ Result<Job> JobOf(const PlanFlags& flags) {
                      "put {batch} where it takes its batch size from: python train.py "
                      "--batch-size {batch}"};
   }
-  return job ? AtAskedLength(std::move(*job), LengthToPutAt(flags.script, flags.files))
-             : std::move(job);
+  if (!job) return job;
+  const std::optional<std::int64_t> length = LengthToPutAt(flags.script, flags.files, *job);
+  return AtAskedLength(std::move(*job), length);
 }
 
 std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanRequest& request, const Plan& plan) {

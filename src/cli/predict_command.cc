@@ -125,7 +125,7 @@ Result<OverLengths> SearchLengths(const PredictFlags& flags, PredictRequest& req
     found.longest = *longest;
     length = longest->sure > 0 ? longest->sure : std::max(longest->most, captured.front());
   }
-  if (length > 0 && !flags.script.length) {
+  if (length > 0 && !flags.script.length && !flags.script.sequence) {
     Result<Setting> setting = request.AtLength(length);
     if (!setting) return setting.error();
     request.job = setting->job;
@@ -133,6 +133,43 @@ Result<OverLengths> SearchLengths(const PredictFlags& flags, PredictRequest& req
     request.stages.clear();
   }
   return found;
+}
+
+/// What is asked about, and what was found over its lengths.
+struct Searched {
+  PredictRequest request;
+  OverLengths lengths;
+};
+
+/// The longest that was found of a model that is made anew, where it is beyond what was captured:
+/// from some length on the model may do something else.
+std::optional<std::int64_t> LongestBeyond(const PredictFlags& flags, const Searched& searched) {
+  const std::optional<MaxLength>& found = searched.lengths.longest;
+  if (!found || flags.script.run || !IsConfiguration(flags.files.front())) return std::nullopt;
+  const std::int64_t longest = found->sure > 0 ? found->sure : found->most;
+  const std::vector<std::int64_t> captured = CapturedLengths(*searched.request.captured);
+  const bool within = longest >= captured.front() && longest <= captured.back();
+  return within || longest == 0 ? std::nullopt : std::optional(longest);
+}
+
+/// Reads what the flags name and looks through its lengths; a model, if need be, captured again
+/// around what was found.
+Result<Searched> ReadAndSearch(const PredictFlags& flags, Progress& progress) {
+  constexpr int kMostCaptures = 3;
+  std::optional<std::int64_t> around;
+  for (int captures = 1;; ++captures) {
+    Result<PredictRequest> request = ReadPredictRequest(flags, around);
+    if (!request) return request.error();
+    if (request->captured && (flags.max_length || flags.max_tokens || flags.html)) {
+      progress.Next("trying lengths");
+    }
+    Result<OverLengths> lengths = SearchLengths(flags, *request);
+    if (!lengths) return lengths.error();
+    Searched searched{.request = std::move(*request), .lengths = std::move(*lengths)};
+    around = LongestBeyond(flags, searched);
+    if (!around || captures == kMostCaptures) return searched;
+    progress.Next("capturing it around what was found");
+  }
 }
 
 std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& request,
@@ -210,14 +247,11 @@ int RunPredict(const PredictFlags& flags) {
   Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
   Result<std::optional<ServedModel>> engine = EngineOf(flags);
   if (!engine) return Complain(engine.error());
-  Result<PredictRequest> request = ReadPredictRequest(flags);
-  if (!request) return Complain(request.error());
+  Result<Searched> searched = ReadAndSearch(flags, progress);
+  if (!searched) return Complain(searched.error());
+  PredictRequest* const request = &searched->request;
+  const OverLengths* const lengths = &searched->lengths;
   if (flags.any_gpu) return PredictForCards(flags, *request, progress);
-  if (request->captured && (flags.max_length || flags.max_tokens || flags.html)) {
-    progress.Next("trying lengths");
-  }
-  const Result<OverLengths> lengths = SearchLengths(flags, *request);
-  if (!lengths) return Complain(lengths.error());
   progress.Next(FindsLargest(flags, *request) ? "finding the largest batch" : "predicting");
   std::optional<MaxBatch> max_batch;
   Result<Trial> trial = TrialFor(flags, *request, max_batch);
@@ -283,6 +317,8 @@ Command AddPredict(Flags& declare) {
       "-l {length}\n"
       "  plimsoll predict hf:llama-3.1-8b --lora 16 --length 4096 --gpu 4090   a model by its "
       "name\n"
+      "  plimsoll predict hf:llama-3.1-8b --lora 16 --batch 1 --max-length --gpu 4090   the "
+      "longest\n"
       "  plimsoll predict hf:qwen3-8b --qlora 16 --length 2048 --batch 4 --gpu any   which card?\n"
       "  plimsoll predict hf:config.json --seq 2048 --gpu L4   a model by its configuration\n"
       "Exit code 1: it does not fit.");

@@ -170,7 +170,7 @@ struct ReadFilesResult {
   std::optional<Choice> choice;
 };
 
-Result<ReadFilesResult> ReadFiles(const PredictFlags& flags) {
+Result<ReadFilesResult> ReadFiles(const PredictFlags& flags, std::optional<std::int64_t> around) {
   if (flags.files.size() >= 2) {
     Result<Job> recorded = ReadRecorded(flags);
     if (!recorded) return recorded.error();
@@ -186,6 +186,8 @@ Result<ReadFilesResult> ReadFiles(const PredictFlags& flags) {
     if (std::optional<Error> error = NoStep(flags.files[0])) return *error;
     // A model that is made anew is made as it is asked for; the rest are levers.
     if (IsConfiguration(flags.files[0])) {
+      request.over_lengths = flags.max_length;
+      request.around = around;
       request.precision = choice.TextOf(kPrecisionLever.name);
       choice = choice.Without(kPrecisionLever.name);
       if (TorchMakes(choice.TextOf(kOptimizerLever.name))) {
@@ -219,7 +221,8 @@ Result<Job> AsAsked(const PredictFlags& flags, ReadFilesResult read) {
   if (read.choice) {
     if (std::optional<Error> error = CheckServes(*read.choice, read.job)) return *error;
   }
-  Result<Job> job = AtAskedLength(std::move(read.job), LengthToPutAt(flags.script, flags.files));
+  const std::optional<std::int64_t> length = LengthToPutAt(flags.script, flags.files, read.job);
+  Result<Job> job = AtAskedLength(std::move(read.job), length);
   if (!job || !read.choice) return job;
   const std::vector<Variant>& variants = job->variants;
   const bool compiled = std::any_of(variants.begin(), variants.end(),
@@ -288,9 +291,10 @@ Result<Gpu> GpuOf(const PredictFlags& flags, const Job& job) {
 
 }  // namespace
 
-Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags) {
+Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags,
+                                          std::optional<std::int64_t> around) {
   if (const std::optional<Error> error = Contradiction(flags)) return *error;
-  Result<ReadFilesResult> read = ReadFiles(flags);
+  Result<ReadFilesResult> read = ReadFiles(flags, around);
   if (!read) return read.error();
   if (flags.calibration == kRulesAlone) read->job.asked = nullptr;
   std::shared_ptr<const Job> captured;
@@ -377,7 +381,8 @@ void PredictFlags::AddTo(Flags& flags) {
               kLargestBatch);
   flags.Switch("--max-batch", max_batch, "find the largest batch that fits, beside --batch too");
   flags.Switch("--max-length", max_length,
-               "of a job over a length too: find the longest that fits, at --batch");
+               "of a job over a length too, and with hf:NAME: find the longest that fits, at "
+               "--batch");
   flags.Switch("--max-tokens", max_tokens,
                "likewise: the largest batch at each of several lengths, and where a step has most "
                "tokens");

@@ -115,6 +115,8 @@ std::optional<Error> Capture(const StepRequest& request, const std::string& to) 
   return CaptureConfiguration({.path = ConfigurationOf(request.files.front()),
                                .tuning = script.tuning,
                                .sequence = script.sequence ? script.sequence : script.length,
+                               .over_lengths = request.over_lengths,
+                               .around = request.around,
                                .precision = request.precision,
                                .optimizer = request.optimizer,
                                .assume = request.script.assume,
@@ -211,9 +213,10 @@ std::string CapturedFor(const std::optional<Gpu>& gpu) {
 bool IsConfiguration(const std::string& path) { return KindOf(path) == FileKind::kConfiguration; }
 
 std::optional<std::int64_t> LengthToPutAt(const ScriptFlags& flags,
-                                          const std::vector<std::string>& files) {
+                                          const std::vector<std::string>& files, const Job& job) {
   const bool made = !flags.run && !files.empty() && IsConfiguration(files.front());
-  return made ? std::nullopt : flags.length;
+  if (made && !HasLength(job)) return std::nullopt;
+  return flags.length ? flags.length : flags.sequence;
 }
 
 bool AsksForNames(const std::vector<std::string>& files) {

@@ -54,6 +54,9 @@ struct StepRequest {
   std::string optimizer = {};
   /// Of hf:config.json: every precision that `plan` compares.
   bool every_precision = false;
+  /// Of hf:config.json: at several lengths; around this one, where the answer is near it.
+  bool over_lengths = false;
+  std::optional<std::int64_t> around = {};
 };
 
 /// The step of a file, of a script, which runs for a minute or so, or of a configuration.
@@ -70,9 +73,9 @@ std::string CapturedFor(const std::optional<Gpu>& gpu);
 /// Whether a path is hf:config.json or hf:NAME, or a configuration as it lies there.
 bool IsConfiguration(const std::string& path);
 
-/// The length that a captured job is to be put at: none of a model that is made at its length.
+/// The length that a captured job is to be put at: none of a model that was made at its length.
 std::optional<std::int64_t> LengthToPutAt(const ScriptFlags& flags,
-                                          const std::vector<std::string>& files);
+                                          const std::vector<std::string>& files, const Job& job);
 
 /// Whether all known names are asked for: hf:list.
 bool AsksForNames(const std::vector<std::string>& files);

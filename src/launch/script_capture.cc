@@ -130,6 +130,8 @@ std::optional<Error> CaptureConfiguration(const ConfigurationJob& job) {
   add("--optimizer", job.optimizer);
   add("--assume", AsText(job.assume));
   if (job.every_precision) flags.emplace_back("--every-precision");
+  if (job.over_lengths) flags.emplace_back("--over-lengths");
+  add("--around", job.around ? fmt::format("{}", *job.around) : "");
   const std::vector<std::string> tuning = job.tuning.Words();
   flags.insert(flags.end(), tuning.begin(), tuning.end());
   std::optional<Error> error = RunPackage("python3", flags, {job.path});

@@ -39,6 +39,9 @@ struct ConfigurationJob {
   Tuning tuning = {};
   /// Tokens in a sequence.
   std::optional<std::int64_t> sequence;
+  /// At several lengths in place of one; around the one that is given, where the answer is near it.
+  bool over_lengths = false;
+  std::optional<std::int64_t> around = {};
   /// As the configuration and torch have them where they are empty.
   std::string precision;
   std::string optimizer;

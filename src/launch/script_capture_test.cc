@@ -103,6 +103,25 @@ TEST_F(ScriptCapture, AModelByItsConfiguration) {
             std::string::npos)
       << text;
   EXPECT_TRUE(text.ends_with(" -- m/config.json\n")) << text;
+  EXPECT_EQ(text.find("lengths"), std::string::npos) << text;
+}
+
+TEST_F(ScriptCapture, AConfigurationIsMadeOverLengthsAroundOne) {
+  const std::string python = Program("python3", "out=\"$4\"\necho \"$@\" > \"$out\"\n");
+  const std::string path = ::getenv("PATH");
+  ASSERT_EQ(::setenv("PATH", (folder_.string() + ":" + path).c_str(), 1), 0);
+  const std::string made = (folder_ / "made").string();
+  const std::optional<Error> error = CaptureConfiguration({.path = "m/config.json",
+                                                           .over_lengths = true,
+                                                           .around = 4096,
+                                                           .gpu = "L4",
+                                                           .step_file = made});
+  ASSERT_EQ(::setenv("PATH", path.c_str(), 1), 0);
+  ASSERT_FALSE(error) << error->ToLine();
+  const Result<Input> read = Input::Open(made);
+  ASSERT_TRUE(read);
+  EXPECT_NE(read->bytes().find(" --over-lengths --around 4096 --complaint "), std::string::npos)
+      << read->bytes();
 }
 
 /// A script that never ends does not outlive the program, however that is ended.

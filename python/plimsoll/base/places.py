@@ -29,15 +29,16 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 
-_users: dict[CodeType, bool] = {}
+#: By the address of a code, which is kept so that it stays its own: a code is slow to hash.
+_users: dict[int, tuple[CodeType, bool]] = {}
 
 
 def _is_users(code: CodeType) -> bool:
     """Whether this is code of the user (or of a library over torch, such as transformers)."""
-    known = _users.get(code)
+    known = _users.get(id(code))
     if known is None:
-        known = _users[code] = _is_users_file(code.co_filename)
-    return known
+        known = _users[id(code)] = code, _is_users_file(code.co_filename)
+    return known[1]
 
 
 def _is_users_file(name: str) -> bool:
@@ -54,7 +55,7 @@ def holds_results(code: CodeType) -> bool:
     return is_function and (_is_users_file(name) or name.startswith(_TORCH + "nn" + os.sep))
 
 
-#: By the address of a code, which is kept so that it stays its own: a code is slow to hash.
+#: Likewise.
 _editable: dict[int, tuple[CodeType, bool]] = {}
 
 
@@ -115,8 +116,7 @@ def current_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        known = _users.get(code)
-        if known or (known is None and _is_users(code)):
+        if _is_users(code):
             return frame
         if code is _loop:
             return None

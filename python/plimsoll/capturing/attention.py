@@ -38,11 +38,13 @@ def attention_as_one_call(recorder: Recorder, capability: tuple[int, int]) -> It
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
-        chosen = choose(query, key, value, attn_mask, capability, is_causal, dropout_p)
+        broadcast = query.shape[-3] != key.shape[-3] and not enable_gqa
+        chosen = choose(query, key, value, attn_mask, capability, is_causal, dropout_p, broadcast)
         if torch._guards.TracingContext.try_get() is not None:
             shape = (dropout_p, is_causal, scale, enable_gqa)
             return _traced(chosen, query, key, value, attn_mask, *shape)
-        options = _Options(recorder, chosen, dropout_p, is_causal, scale, enable_gqa)
+        grouped = enable_gqa or (False if broadcast else None)
+        options = _Options(recorder, chosen, dropout_p, is_causal, scale, grouped)
         return _Attention.apply(query, key, value, attn_mask, options)[0]
 
     library = torch.library.Library("aten", "IMPL")
@@ -73,7 +75,7 @@ def flex_attention_as_one_call(
         )
         grouped = query.shape[1] != key.shape[1]
         chosen = choose(query, key, value, None, capability)
-        options = _Options(recorder, chosen, 0.0, False, None, grouped)
+        options = _Options(recorder, chosen, 0.0, False, None, grouped or None)
         output, logsumexp = _Attention.apply(query, key, value, None, options)
         # The largest scores came to be a result in torch 2.9.
         return (output, logsumexp, logsumexp)[: 3 if hasattr(flex, "AuxOutput") else 2]
@@ -129,6 +131,7 @@ def choose(
     capability: tuple[int, int],
     causal: bool = False,
     dropout: float = 0.0,
+    broadcast: bool = False,
 ) -> str:
     """What torch 2.11 takes on a GPU of this capability. What the user switched off
     (`torch.nn.attention.sdpa_kernel`) is passed over."""
@@ -148,6 +151,7 @@ def choose(
         dropout=dropout > 0,
         # All but the mathematical form insist on rows without gaps; T5's learned bias has them.
         rows_dense=all(t is None or t.stride(-1) == 1 for t in (query, key, value, mask)),
+        broadcast=broadcast,
     )
     return kernel_of(case, capability, (2, 11), _enabled())
 
@@ -172,8 +176,9 @@ class _Options:
         dropout: float,
         causal: bool,
         scale: float | None,
-        grouped: bool,
+        grouped: bool | None,
     ) -> None:
+        """`grouped`: None where each query has a key and a value of its own."""
         self.recorder = recorder
         self.kernel = kernel
         self.dropout = dropout
@@ -181,8 +186,8 @@ class _Options:
         self.named: dict[str, Any] = {}
         if scale is not None:
             self.named["scale"] = scale
-        if grouped:
-            self.named["enable_gqa"] = True
+        if grouped is not None:
+            self.named["enable_gqa"] = grouped
 
 
 class _Attention(torch.autograd.Function):

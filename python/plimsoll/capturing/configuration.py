@@ -57,7 +57,8 @@ class NamedJob(NamedTuple):
 
     model: Callable[[], Any]
     optimizer: Callable[[Any], Any]
-    make_batch: Callable[[int], dict[str, Any]]
+    #: Of so many samples; over lengths, of this length.
+    make_batch: Callable[..., dict[str, Any]]
     #: Of a plain loop; or, of one that goes some way, a whole step.
     loss: Callable[[Any, dict[str, Any]], Any] | None
     train_step: Callable[[Any, Any, Any], None] | None
@@ -68,6 +69,8 @@ class NamedJob(NamedTuple):
     told: list[str]
     #: Of a model that has few of its layers.
     layers: list[Layers]
+    #: The longest sequence that the configuration is for.
+    longest: int | None
 
 
 def job_from(
@@ -78,16 +81,17 @@ def job_from(
     optimizer: str = "adamw",
     way: Way | None = None,
     few_layers: bool = True,
+    over_lengths: bool = False,
 ) -> NamedJob:
     """The job that trains a model on sequences of one length, or on images: by a plain loop, or by
     Trainer, some way. `source`: a `config.json`, the folder that has it, or a model's name.
     `few_layers`: the model has few of those that are alike, and `layers` says how many it stands
-    for."""
+    for. `over_lengths`: a batch is made at any length, in place of `sequence`."""
     torch = require_torch()
     transformers = _transformers()
     document, notes = _document(source)
     config, kind = _known(transformers, document, notes)
-    shape, batch_note = _batch(kind, config, sequence)
+    shape, batch_note = _batch(kind, config, sequence, over_lengths)
     weights, autocast = _types(document, precision)
     # Trainer's `bf16=True`, whatever the weights are in.
     if way is not None and precision is None:
@@ -109,6 +113,12 @@ def job_from(
     def ways() -> Any:
         return import_module("..models.ways", __package__)
 
+    def make_batch(batch_size: int) -> dict[str, Any]:
+        return shape(torch, batch_size, sequence or 0)
+
+    def make_batch_at(batch_size: int, length: int) -> dict[str, Any]:
+        return shape(torch, batch_size, length)
+
     notes += [
         batch_note,
         f"weights are {weights}" + (f", autocast to {autocast}" if autocast else ""),
@@ -118,7 +128,7 @@ def job_from(
         return NamedJob(
             model,
             lambda parameters: getattr(torch.optim, make)(parameters, **settings),
-            lambda n: shape(torch, n),
+            make_batch_at if over_lengths else make_batch,
             lambda model, batch: model(**batch).loss,
             None,
             getattr(torch, autocast) if autocast else None,
@@ -126,6 +136,7 @@ def job_from(
             notes,
             told,
             few.layers if few else [],
+            _longest(config),
         )
     if autocast == "float16":
         raise CaptureError(
@@ -139,7 +150,7 @@ def job_from(
         lambda parameters: ways().optimizer(
             parameters, getattr(torch.optim, make), {**settings, **fused}
         ),
-        lambda n: shape(torch, n),
+        make_batch_at if over_lengths else make_batch,
         None,
         ways().Step(getattr(torch, autocast) if autocast else None),
         None,
@@ -147,6 +158,7 @@ def job_from(
         notes,
         told,
         few.layers if few else [],
+        _longest(config),
     )
 
 
@@ -331,19 +343,20 @@ def _counted_modules(torch: Any) -> Iterator[None]:
 
 # Batches, by the end of the class's name.
 
-_Shape = Callable[[Any, int], dict[str, Any]]
+#: Of torch, so many samples and their length.
+_Shape = Callable[[Any, int, int], dict[str, Any]]
 
 
-def _language(sequence: int, words: int) -> _Shape:
-    def batch(torch: Any, n: int) -> dict[str, Any]:
+def _language(words: int) -> _Shape:
+    def batch(torch: Any, n: int, sequence: int) -> dict[str, Any]:
         tokens = torch.randint(0, words, (n, sequence))
         return {"input_ids": tokens, "labels": torch.randint(0, words, (n, sequence))}
 
     return batch
 
 
-def _classes(sequence: int, words: int) -> _Shape:
-    def batch(torch: Any, n: int) -> dict[str, Any]:
+def _classes(words: int) -> _Shape:
+    def batch(torch: Any, n: int, sequence: int) -> dict[str, Any]:
         return {
             "input_ids": torch.randint(0, words, (n, sequence)),
             "labels": torch.randint(0, 2, (n,)),
@@ -352,8 +365,8 @@ def _classes(sequence: int, words: int) -> _Shape:
     return batch
 
 
-def _token_classes(sequence: int, words: int) -> _Shape:
-    def batch(torch: Any, n: int) -> dict[str, Any]:
+def _token_classes(words: int) -> _Shape:
+    def batch(torch: Any, n: int, sequence: int) -> dict[str, Any]:
         return {
             "input_ids": torch.randint(0, words, (n, sequence)),
             "labels": torch.randint(0, 2, (n, sequence)),
@@ -363,7 +376,7 @@ def _token_classes(sequence: int, words: int) -> _Shape:
 
 
 def _images(channels: int, height: int, width: int) -> _Shape:
-    def batch(torch: Any, n: int) -> dict[str, Any]:
+    def batch(torch: Any, n: int, sequence: int) -> dict[str, Any]:
         return {
             "pixel_values": torch.randn(n, channels, height, width),
             "labels": torch.randint(0, 2, (n,)),
@@ -372,8 +385,8 @@ def _images(channels: int, height: int, width: int) -> _Shape:
     return batch
 
 
-def _sounds(bins: int, frames: int, sequence: int, words: int) -> _Shape:
-    def batch(torch: Any, n: int) -> dict[str, Any]:
+def _sounds(bins: int, frames: int, words: int) -> _Shape:
+    def batch(torch: Any, n: int, sequence: int) -> dict[str, Any]:
         return {
             "input_features": torch.randn(n, bins, frames),
             "labels": torch.randint(0, words, (n, sequence)),
@@ -382,7 +395,7 @@ def _sounds(bins: int, frames: int, sequence: int, words: int) -> _Shape:
     return batch
 
 
-_TEXTS: dict[str, Callable[[int, int], _Shape]] = {
+_TEXTS: dict[str, Callable[[int], _Shape]] = {
     "ForCausalLM": _language,
     "LMHeadModel": _language,
     "ForMaskedLM": _language,
@@ -397,12 +410,19 @@ def _kind_of(name: str) -> str | None:
     return next((end for end in (*_TEXTS, _IMAGES) if name.endswith(end)), None)
 
 
-def _batch(kind: Any, config: Any, sequence: int | None) -> tuple[_Shape, str]:
+def _batch(
+    kind: Any, config: Any, sequence: int | None, over_lengths: bool
+) -> tuple[_Shape, str]:
     end = _kind_of(kind.__name__)
     takes = getattr(kind, "main_input_name", None)
     if end == _IMAGES and takes == "pixel_values":
         size = getattr(config, "image_size", None) or 224
         height, width = size if isinstance(size, (list, tuple)) else (size, size)
+        if over_lengths:
+            raise CaptureError(
+                f"{kind.__name__} is trained on images, which have no length",
+                hint="Ask for the largest batch: --max-batch",
+            )
         channels = getattr(config, "num_channels", 3)
         return _images(channels, height, width), f"images of {height} by {width} pixels"
     words = getattr(config.get_text_config(), "vocab_size", None)
@@ -411,19 +431,24 @@ def _batch(kind: Any, config: Any, sequence: int | None) -> tuple[_Shape, str]:
     bins = getattr(config, "num_mel_bins", None)
     frames = 2 * (getattr(config, "max_source_positions", None) or 0)
     if hears and words is not None and bins and frames:
-        length = _length(sequence)
-        note = f"sounds of {frames} frames, texts of {length} tokens"
-        return _sounds(bins, frames, length, words), note
+        texts = "texts of one length" if over_lengths else f"texts of {_length(sequence)} tokens"
+        return _sounds(bins, frames, words), f"sounds of {frames} frames, {texts}"
     if end not in _TEXTS or takes != "input_ids" or words is None or sees:
         raise CaptureError(
             f"what a batch of {kind.__name__} looks like is not known here", hint=_BY_HAND
         )
-    sequence = _length(sequence)
-    note = f"every sequence has {sequence} tokens, without padding"
-    longest = getattr(config, "max_position_embeddings", None)
-    if isinstance(longest, int) and sequence > longest:
+    tokens = "the same length" if over_lengths else f"{_length(sequence)} tokens"
+    note = f"every sequence has {tokens}, without padding"
+    longest = _longest(config)
+    if longest is not None and (over_lengths or _length(sequence) > longest):
         note += f"; {TOO_LONG} {longest} at most"
-    return _TEXTS[end](sequence, words), note
+    return _TEXTS[end](words), note
+
+
+def _longest(config: Any) -> int | None:
+    """The longest sequence that the configuration is for."""
+    found = getattr(config, "max_position_embeddings", None)
+    return found if isinstance(found, int) else None
 
 
 def _length(sequence: int | None) -> int:

@@ -37,12 +37,16 @@ from .event import (
     StepBegin,
     Tensor,
 )
+from .remembered import Remembered
 from .variables import Variables
 
 # Tensors of the host up to this many elements are kept real: step counters, drop rates and class
 # weights are read by the code that makes them. Anything larger is fake, and costs nothing.
 _SMALL = 1 << 12
 _SMALL_INPUT = 1 << 20
+
+#: What operators make depends on nothing of a run.
+_remembered = Remembered()
 
 _aten = torch.ops.aten
 _DEVICE = torch.ops.prim.device.default
@@ -387,7 +391,7 @@ def _run(
         kwargs = {key: _faked(value, values) for key, value in kwargs.items()}
     # Fused optimizers write into what they are given; torch cannot run each without data.
     fused = func.__name__.startswith("_fused_") and not func._schema.returns
-    return args, kwargs, None if fused else func(*args, **kwargs)
+    return args, kwargs, None if fused else _remembered.run(func, args, kwargs)
 
 
 def on_device(tensor: torch.Tensor) -> bool:

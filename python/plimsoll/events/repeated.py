@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ..base.place import Place
 from .event import (
     Buffer,
     Call,
@@ -345,13 +346,14 @@ class _Repeater:
             return Buffer(new(event.storage), event.layout, self._renamed(event.name, shift))
         if not isinstance(event, Call):
             return event
-        return dataclasses.replace(
-            event,
-            place=event.place._replace(module=self._renamed(event.place.module, shift)),
-            args=_mapped(event.args, new),
-            kwargs={key: _mapped(value, new) for key, value in event.kwargs.items()},
-            results=_mapped(event.results, new),
-            made=[one._replace(storage=new(one.storage)) for one in event.made],
+        where, module, thread = event.place
+        return Call(
+            event.op,
+            Place(where, self._renamed(module, shift), thread),
+            _mapped(event.args, new),
+            {key: _mapped(value, new) for key, value in event.kwargs.items()},
+            _mapped(event.results, new),
+            [NewStorage(new(one.storage), *one[1:]) for one in event.made],
         )
 
     def _renamed(self, name: Any, shift: int) -> Any:

@@ -69,11 +69,12 @@ def _in_variables(frame: FrameType | None) -> Iterator[FakeTensor]:
         frame = frame.f_back
 
 
-_known: dict[CodeType, bool] = {}
+#: By the address of a code, which is kept so that it stays its own: a code is slow to hash.
+_known: dict[int, tuple[CodeType, bool]] = {}
 
 
 def _can_hold(code: CodeType) -> bool:
-    known = _known.get(code)
+    known = _known.get(id(code))
     if known is None:
-        known = _known[code] = holds_results(code)
-    return known
+        known = _known[id(code)] = code, holds_results(code)
+    return known[1]

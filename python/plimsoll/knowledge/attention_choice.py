@@ -25,6 +25,8 @@ class Case(NamedTuple):
     causal: bool = False
     dropout: bool = False
     rows_dense: bool = True
+    #: Fewer heads of keys and values without `enable_gqa`.
+    broadcast: bool = False
 
     @property
     def half(self) -> bool:
@@ -41,7 +43,7 @@ def kernel_of(
     enabled: frozenset[str] = ALL,
 ) -> str:
     """`cudnn`, `flash`, `efficient` or `math`; one that is not enabled is passed over."""
-    if not case.rows_dense:
+    if not case.rows_dense or not _fused_takes_heads(case, release):
         return "math"
     first = _prefers_cudnn(capability, release) and _cudnn_takes(case)
     if first and "cudnn" in enabled:
@@ -51,6 +53,10 @@ def kernel_of(
     if "efficient" in enabled and _efficient_takes(case, capability):
         return "efficient"
     return "math"
+
+
+def _fused_takes_heads(c: Case, release: tuple[int, int]) -> bool:
+    return not c.broadcast or (c.kv_heads == 1 and release >= (2, 14))
 
 
 def _prefers_cudnn(capability: tuple[int, int], release: tuple[int, int]) -> bool:

@@ -341,6 +341,9 @@ std::optional<Attention> ReadShapes(const Call& call, std::size_t first) {
   a.el = ElementSize(q.dtype);
   a.needs_grad = query->needs_grad || key->needs_grad || value->needs_grad;
   a.query_transposed = a.b > 1 && a.h > 1 && q.strides[n - 3] < q.strides[n - 2];
+  if (const Argument* groups = call.Keyword("enable_gqa")) {
+    a.broadcast = a.grouped() && !call.BoolOf(groups, true);
+  }
   a.rows_dense = q.strides[n - 1] == 1 && k.strides[n - 1] == 1 && v.strides[n - 1] == 1;
   if (const auto mask = call.TensorArg(first + 3)) {
     a.mask = **mask;

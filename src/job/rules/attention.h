@@ -30,8 +30,14 @@ struct Attention {
   /// Batch, heads, positions, and a head's own: likewise. Nested transformers have blocks besides.
   bool four_dimensional = true;
 
+  /// Fewer heads of keys and values, and nothing says that they are groups (enable_gqa): Falcon's
+  /// one head. The heads are broadcast.
+  bool broadcast = false;
+
   bool half() const { return IsHalf(dtype); }
   bool grouped() const { return h != hk; }
+  /// The mathematical form repeats keys and values of groups before it begins.
+  bool repeats() const { return grouped() && !broadcast; }
   bool bool_mask() const { return mask && mask->dtype == DType::kBool; }
   /// Of the output, and of the gradient of the query.
   Bytes output() const { return b * h * s * dv * el; }

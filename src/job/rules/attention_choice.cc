@@ -35,13 +35,21 @@ bool EfficientTakes(const Attention& a, const Gpu& gpu) {
   return a.d % alignment == 0 && a.dv % alignment == 0;
 }
 
+/// Of heads that are broadcast. Until one alone was let pass (pytorch pull request 191085, of July
+/// 2026) no kernel but the mathematical form took any; 2.13, asked on the CPU, takes that.
+bool FusedTakesHeads(const Attention& a, TorchVersion torch) {
+  return !a.broadcast || (a.hk == 1 && torch >= TorchVersion{2, 14});
+}
+
 }  // namespace
 
 // All 420 rows of tests/data/operators/attention_sample.jsonl.xz (H200, torch 2.11) take the kernel
 // that this says, as did the 1,678 that it is a sample of. Flash is from the source. The Python
 // package has the same rules (attention_choice.py), and the same cases are put to both.
 AttentionKernel ChooseAttention(const Attention& a, const Gpu& gpu, TorchVersion torch) {
-  if (!a.rows_dense || !a.four_dimensional) return AttentionKernel::kMath;
+  if (!a.rows_dense || !a.four_dimensional || !FusedTakesHeads(a, torch)) {
+    return AttentionKernel::kMath;
+  }
   if (PrefersCudnn(gpu, torch) && CudnnTakes(a)) return AttentionKernel::kCudnn;
   if (FlashTakes(a, gpu)) return AttentionKernel::kFlash;
   if (EfficientTakes(a, gpu)) return AttentionKernel::kEfficient;

@@ -1,6 +1,6 @@
 // Attention as plain operators, in fp32 whatever the type of the query. With grouped heads as 151
 // measured rows have it; without, as one trace of T5 in fp32 has it, whose tensors all lie
-// as (batch, position, head).
+// as (batch, position, head); with broadcast ones as torch 2.13 takes it apart itself.
 #include "job/rules/attention.h"
 #include "job/rules/matrix.h"
 
@@ -44,14 +44,46 @@ Slot CausalMask(const Sizes& size, Emitter& emit) {
   return mask;
 }
 
-/// Rows that are masked everywhere become 0, which takes a search for them. Keeps the softmax.
-void SafeSoftmax(const Attention& a, const Sizes& size, Storage held, Emitter& emit) {
-  emit.Hold(held, kHeldSoftmax, size.scores);
+/// What autograd saves stays for the backward. Where it saves nothing, in the first forward of a
+/// checkpoint and without gradients, that goes with the variables of the function.
+class Saving {
+ public:
+  Saving(const Attention& a, Storage storage, Emitter& emit)
+      : saves_(a.needs_grad && !emit.DiesSoon(storage)), storage_(storage), emit_(emit) {}
+
+  /// To be given back when its variable goes; nothing is left of it then if it is saved.
+  Slot Keep(AttentionHeld name, Bytes bytes) {
+    if (!saves_ || bytes == 0) return emit_.Take(bytes);
+    emit_.Hold(storage_, name, bytes);
+    return {};
+  }
+  bool saves() const { return saves_; }
+
+ private:
+  bool saves_;
+  Storage storage_;
+  Emitter& emit_;
+};
+
+/// Rows that are masked everywhere become 0, which takes a search for them.
+Slot SafeSoftmax(const Attention& a, const Sizes& size, Saving& saving, Emitter& emit) {
+  const Slot softmax = saving.Keep(kHeldSoftmax, size.scores);
   const Slot masked = emit.Take(size.pairs);
   const Slot rows = emit.Take(a.b * a.h * a.s);
   emit.Give(emit.Take(4));
   emit.Give(rows);
   emit.Give(masked);
+  return softmax;
+}
+
+/// What the values are multiplied with.
+Slot DropSome(const Attention& a, const Sizes& size, Slot softmax, Saving& saving, Emitter& emit) {
+  if (!a.dropout) return softmax;
+  const Slot mask = saving.Keep(kHeldDropoutMask, size.pairs);
+  const Slot dropped = saving.Keep(kHeldDropped, size.scores);
+  emit.Give(mask);
+  emit.Give(softmax);
+  return dropped;
 }
 
 /// The gradient of the mask: a sum over the batch, in the type of the query.
@@ -70,56 +102,50 @@ Slot TakeMaskGradient(const Attention& a, const AttentionSinks& sinks, Emitter& 
 void MathForward(const Attention& a, const AttentionSinks& sinks, int thread, Emitter& emit) {
   const Sizes size(a);
   const bool half = a.half();
+  Saving saving(a, sinks.held, emit);
   ConvertBoolMask(a, sinks, emit);
+  // The products want their arguments in a row. Repeated keys and values are; else what is copied
+  // for a product is kept for the backward, and the original goes.
+  const bool copies_query = !a.repeats() && a.query_transposed;
+  const bool copies_keys = !a.repeats() && (a.query_transposed || a.broadcast);
   const Slot query = emit.Take(half ? size.query : 0);
   const Slot key = emit.Take(half ? size.key : 0);
-  const Slot value = emit.Take(half ? size.value : 0);
-  // The products want their arguments in a row. Repeated keys and values are; without groups, what
-  // is copied for a product is kept for the backward, and the original goes.
-  const bool copies = !a.grouped() && a.query_transposed;
-  const auto keep_or_take = [&](AttentionHeld name, Bytes bytes) {
-    if (copies) return emit.Take(bytes);
-    emit.Hold(sinks.held, name, bytes);
-    return Slot{};
-  };
-  const Slot scaled_query = keep_or_take(kHeldScaledQuery, size.query);
+  const Bytes wide_value = half ? size.value : 0;
+  const Slot value =
+      a.repeats() || copies_keys ? emit.Take(wide_value) : saving.Keep(kHeldValue, wide_value);
+  const Slot scaled_query =
+      copies_query ? emit.Take(size.query) : saving.Keep(kHeldScaledQuery, size.query);
   const Slot causal = a.causal ? CausalMask(size, emit) : Slot{};
-  const Slot all_keys = emit.Take(a.grouped() ? size.all_keys : 0);
-  if (a.grouped()) emit.Hold(sinks.held, kHeldValue, size.all_values);
-  const Slot scaled_key = keep_or_take(kHeldScaledKey, size.all_keys);
-  if (copies) {
-    emit.Hold(sinks.held, kHeldScaledQuery, size.query);
-    emit.Hold(sinks.held, kHeldScaledKey, size.all_keys);
-  }
-  const Slot query_copy = emit.Take(a.grouped() && a.query_transposed ? size.query : 0);
+  const Slot all_keys = emit.Take(a.repeats() ? size.all_keys : 0);
+  const Slot all_values = a.repeats() ? saving.Keep(kHeldValue, size.all_values) : Slot{};
+  const Slot scaled_key =
+      copies_keys ? emit.Take(size.key) : saving.Keep(kHeldScaledKey, size.all_keys);
+  const Slot query_row = copies_query ? saving.Keep(kHeldScaledQuery, size.query)
+                                      : emit.Take(a.query_transposed ? size.query : 0);
+  const Slot key_row = copies_keys ? saving.Keep(kHeldScaledKey, size.all_keys) : Slot{};
   const Slot scores = emit.Take(size.scores);
   KeepCublasWorkspace(thread, emit);
+  emit.Give(key_row);
+  if (!saving.saves()) emit.Give(query_row);
   emit.Give(scaled_key);
-  SafeSoftmax(a, size, sinks.held, emit);
+  const Slot softmax = SafeSoftmax(a, size, saving, emit);
   emit.Give(scores);
-  if (a.dropout) {
-    emit.Hold(sinks.held, kHeldDropoutMask, size.pairs);
-    emit.Hold(sinks.held, kHeldDropped, size.scores);
-  }
+  const Slot weights = DropSome(a, size, softmax, saving, emit);
   const Slot half_softmax = emit.Take(half ? size.scores / 2 : 0);
-  if (!a.grouped()) emit.Hold(sinks.held, kHeldValue, size.all_values);
+  const Slot value_row = copies_keys ? saving.Keep(kHeldValue, size.all_values) : Slot{};
   if (sinks.logsumexp) emit.Make(*sinks.logsumexp, 0);
-  if (half) {
-    const Slot output = emit.Take(size.output);
-    emit.Give(MakeOrTake(sinks.output, a.output(), emit));
-    emit.Give(output);
-  } else {
-    emit.Give(MakeOrTake(sinks.output, a.output(), emit));
-  }
+  const Slot product = half ? emit.Take(size.output) : MakeOrTake(sinks.output, size.output, emit);
+  emit.Give(value_row);
+  if (half) emit.Give(MakeOrTake(sinks.output, a.output(), emit));
+  emit.Give(product);
+  emit.Give(weights);
+  emit.Give(all_values);
   emit.Give(all_keys);
-  emit.Give(query_copy);
+  if (saving.saves()) emit.Give(query_row);
   emit.Give(scaled_query);
   emit.GiveHeld(sinks.held, kHeldMask);
   emit.Give(causal);
-  emit.Give(key);
-  emit.Give(value);
-  emit.Give(query);
-  emit.Give(half_softmax);
+  for (const Slot slot : {key, value, query, half_softmax}) emit.Give(slot);
 }
 
 void MathBackward(const Attention& a, const AttentionSinks& sinks, int thread, Emitter& emit) {
@@ -135,6 +161,9 @@ void MathBackward(const Attention& a, const AttentionSinks& sinks, int thread, E
   Slot probabilities = emit.Take(size.scores);
   emit.Give(grad_output);
   emit.GiveHeld(sinks.held, kHeldValue);
+  // Of broadcast heads the gradient is their sum, as soon as there is one.
+  const Slot summed_values = a.broadcast ? result(sinks.grad_value, size.value) : Slot{};
+  if (a.broadcast) emit.Give(all_values);
   if (a.dropout) {
     emit.GiveHeld(sinks.held, kHeldDropped);
     const Slot kept = emit.Take(size.scores);
@@ -158,13 +187,15 @@ void MathBackward(const Attention& a, const AttentionSinks& sinks, int thread, E
   emit.Give(scores);
   emit.GiveHeld(sinks.held, kHeldScaledKey);
   emit.GiveHeld(sinks.held, kHeldScaledQuery);
-  const Slot all_keys = emit.Take(a.grouped() ? size.all_keys : 0);
+  const Slot keys = emit.Take(a.repeats() ? size.all_keys : a.broadcast ? size.key : 0);
   if (a.grouped()) emit.Give(scaled_key);
   // With groups these are sums over the heads of each, first of the keys.
   const Slot key = result(sinks.grad_key, size.key);
-  emit.Give(a.grouped() ? all_keys : scaled_key);
-  const Slot value = a.grouped() ? result(sinks.grad_value, size.value) : all_values;
-  if (a.grouped()) emit.Give(all_values);
+  emit.Give(a.grouped() ? keys : scaled_key);
+  const Slot value = a.broadcast   ? summed_values
+                     : a.repeats() ? result(sinks.grad_value, size.value)
+                                   : all_values;
+  if (a.repeats()) emit.Give(all_values);
   const Slot query = result(sinks.grad_query, size.query);
   emit.Give(scaled_query);
   Slot half_key, half_value, half_query;

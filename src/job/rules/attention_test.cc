@@ -159,6 +159,58 @@ TEST(AttentionTest, FlashNeedsNoMaskAndASmallHead) {
   EXPECT_EQ(ChooseAttention(a, gpu, {}), AttentionKernel::kEfficient);
 }
 
+Json HalfRow(std::int64_t kv_heads, std::vector<std::int64_t> strides) {
+  return {{"dtype", "bfloat16"}, {"batch", 2},        {"heads", 4},    {"kv_heads", kv_heads},
+          {"seq", 16},           {"kv_seq", 16},      {"head_dim", 8}, {"mask", "causal"},
+          {"dropout", 0.0},      {"strides", strides}};
+}
+
+/// Falcon's one head of keys and values, which nothing says is a group: as torch 2.13 takes it
+/// apart, and _safe_softmax as measured.
+TEST(AttentionTest, BroadcastHeadsGoThroughTheMathematicalForm) {
+  Pair pair;
+  MakePair(HalfRow(1, {512, 128, 8, 1}), pair);
+  pair.maker.AddKeyword(pair.forward, "enable_gqa", Arg(false));
+  pair.maker.AddKeyword(pair.backward, "enable_gqa", Arg(false));
+  RecordingEmitter emit(Named("H200"), {2, 11});
+  EXPECT_EQ(emit.Run(pair.maker.job(), pair.forward, Stage::kForward),
+            (std::vector<Bytes>{4096, 1024, 1024,  4096,  256,   256,   -256,  4,     4,
+                                1024, -4,   -4,    -256,  1024,  4096,  8192,  -1024, 8192,
+                                2048, 128,  4,     -4,    -128,  -2048, -8192, 4096,  4096,
+                                4096, 2048, -4096, -1024, -1024, -1024, -4096, -4096}));
+  EXPECT_EQ(emit.Run(pair.maker.job(), pair.backward, Stage::kBackward),
+            (std::vector<Bytes>{4096,  4096,  8192,  -4096, -4096, 1024,  -4096, 8192, 8192,  -8192,
+                                -8192, -8192, 4096,  4096,  -8192, -4096, -4096, 1024, -4096, 1024,
+                                -1024, 4096,  -4096, 512,   -1024, 512,   -1024, 2048, -4096}));
+}
+
+/// In the first forward of a checkpoint autograd saves nothing.
+TEST(AttentionTest, WhatNoBackwardNeedsGoesWithItsVariable) {
+  Json row = HalfRow(4, {512, 8, 32, 1});
+  row["mask"] = "none";
+  row["dropout"] = 0.1;
+  Pair pair;
+  MakePair(row, pair);
+  RecordingEmitter emit(Named("T4"), {2, 11});  // which has no kernel for bfloat16
+  emit.SayItDiesSoon(pair.logsumexp);
+  EXPECT_EQ(emit.Run(pair.maker.job(), pair.forward, Stage::kForward),
+            (std::vector<Bytes>{4096,  4096,  4096,  4096,  4096,  4096,  4096,  8192, -4096,
+                                -4096, -4096, 8192,  2048,  128,   4,     -4,    -128, -2048,
+                                -8192, 2048,  8192,  -2048, -8192, 4096,  4096,  4096, -4096,
+                                2048,  -4096, -8192, -4096, -4096, -4096, -4096, -4096}));
+}
+
+/// A release that lets one head pass takes a kernel for it, and not for two.
+TEST(AttentionTest, OneBroadcastHeadIsTakenSince214) {
+  Attention a = Shape(DType::kBFloat16);
+  a.hk = 1;
+  a.broadcast = true;
+  EXPECT_EQ(ChooseAttention(a, Named("H200"), {2, 13}), AttentionKernel::kMath);
+  EXPECT_EQ(ChooseAttention(a, Named("H200"), {2, 14}), AttentionKernel::kCudnn);
+  a.hk = 2;
+  EXPECT_EQ(ChooseAttention(a, Named("H200"), {2, 14}), AttentionKernel::kMath);
+}
+
 AttentionKernel KernelNamed(const std::string& name) {
   if (name == "cudnn") return AttentionKernel::kCudnn;
   if (name == "flash") return AttentionKernel::kFlash;
@@ -194,6 +246,7 @@ TEST(AttentionTest, ThePackageChoosesTheSame) {
     a.causal = c["causal"];
     a.dropout = c["dropout"];
     a.rows_dense = c["rows_dense"];
+    a.broadcast = c.value("broadcast", false);
     const TorchVersion torch = *ParseTorchVersion(row["torch"].get<std::string>());
     EXPECT_EQ(ChooseAttention(a, Named(row["gpu"].get<std::string>()), torch),
               KernelNamed(row["kernel"]))

@@ -61,6 +61,10 @@ class CallMaker {
     return call;
   }
 
+  void AddKeyword(CallRecord& call, std::string_view name, Argument value) {
+    call.kwargs.emplace_back(job_.strings.Intern(name), std::move(value));
+  }
+
   const Job& job() const { return job_; }
 
  private:

@@ -1,4 +1,4 @@
-"""The Python package inside the program, unpacked beside the archive and started:
+"""The Python package inside the program, unpacked and started:
 
 capture.zip -o STEP … -- python train.py        a script
 capture.zip configuration -o STEP … -- PATH     a model by its config.json or its name
@@ -6,14 +6,55 @@ capture.zip models                              the names that are known
 """
 
 import argparse
+import contextlib
 import gc
+import hashlib
+import os
+import shutil
 import sys
 import zipfile
 from pathlib import Path
 
+#: Packages that are kept: of this program, and of others that are used in turn. The oldest goes.
+MOST = 4
+
+
+def cache():
+    named = os.environ.get("PLIMSOLL_CACHE")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plimsoll"
+
+
+def unpacked(archive):
+    """The folder of the package. It is kept, since what Python compiles of it, which takes a
+    second, lies in it; where nothing can be kept it is beside the archive."""
+    try:
+        kept = cache() / "package" / hashlib.sha256(Path(archive).read_bytes()).hexdigest()[:32]
+        if not kept.is_dir():
+            keep(archive, kept)
+        os.utime(kept)
+        return kept
+    except (OSError, RuntimeError):  # there may be no home
+        beside = Path(archive + ".files")
+        zipfile.ZipFile(archive).extractall(beside)
+        return beside
+
+
+def keep(archive, kept):
+    """Whole or not at all: others may be at it too."""
+    made = kept.with_name(f".{kept.name}.{os.getpid()}")
+    zipfile.ZipFile(archive).extractall(made)
+    with contextlib.suppress(OSError):
+        made.rename(kept)
+    shutil.rmtree(made, ignore_errors=True)
+    others = sorted(kept.parent.glob("[!.]*"), key=lambda folder: folder.stat().st_mtime)
+    for old in others[:-MOST]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
 archive = sys.path[0]
-sys.path[0] = archive + ".files"
-zipfile.ZipFile(archive).extractall(sys.path[0])
+sys.path[0] = str(unpacked(archive))
 
 
 def capture_configuration(arguments):
@@ -25,7 +66,9 @@ def capture_configuration(arguments):
     for name in ("-o", "--gpu", "--complaint", "--precision"):
         parser.add_argument(name)
     parser.add_argument("--optimizer", default="adamw")
-    parser.add_argument("--seq", type=int)
+    for name in ("--seq", "--around"):
+        parser.add_argument(name, type=int)
+    parser.add_argument("--over-lengths", action="store_true")
     add_way(parser)
     parser.add_argument("--assume", default="")
     parser.add_argument("--every-precision", dest="command", action="store_const", const="plan")
