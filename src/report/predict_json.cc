@@ -97,7 +97,9 @@ Json HoldersJson(const std::vector<Holder>& all) {
 }
 
 Json GrowthJson(const Growth& growth) {
-  Json json = {{"bytes_per_step", growth.bytes},
+  Json json = {{"bytes_per_step", growth.every == 1 ? Json(growth.bytes) : Json(nullptr)},
+               {"bytes_each_time", growth.bytes},
+               {"every", growth.every},
                {"steps", growth.steps},
                {"ends_the_job", growth.EndsTheJob()},
                {"holders", HoldersJson(growth.holders)}};
@@ -108,6 +110,7 @@ Json GrowthJson(const Growth& growth) {
                        {"device", without.needs.device.best},
                        {"fits", without.fits}};
   }
+  if (!growth.branch.empty()) json["comes_due"] = growth.branch;
   if (growth.keeper) {
     json["kept_by"] = {{"name", growth.keeper->name}, {"where", growth.keeper->where}};
   }

@@ -119,6 +119,16 @@ std::string KeptBy(const Growth& growth) {
              : fmt::format("{} ({})", name, Printable(growth.keeper->where));
 }
 
+/// "each step leaves 8.00 MiB", "every 50 steps `if step % 50 == 0:` (train.py:63) leaves 8.00 MiB"
+std::string LeavesMore(const Growth& growth) {
+  if (growth.branch.empty()) {
+    return fmt::format("each step leaves {} more allocated than the one before",
+                       FormatBytes(growth.bytes));
+  }
+  return fmt::format("every {} steps {} leaves {} more allocated than it found", growth.every,
+                     Printable(growth.branch), FormatBytes(growth.bytes));
+}
+
 std::string VerdictOfSeen(const Prediction& p) {
   const Compared c = CompareIn(p);
   const std::string used = fmt::format("{} of {}", FormatBytes(c.figure.best), c.of);
@@ -152,11 +162,9 @@ std::string VerdictOfSeen(const Prediction& p) {
                        FormatBytes(*p.host_room));
   }
   if (!p.Runs()) {
-    return fmt::format(
-        "{} fits {} for {} steps only ({}): each step leaves {} more allocated than the one "
-        "before, made at {}{}.",
-        BatchTitle(p), Place(p), p.growth->steps, used, FormatBytes(p.growth->bytes),
-        p.growth->holders.front().where, KeptBy(*p.growth));
+    return fmt::format("{} fits {} for {}{} steps only ({}): {}, made at {}{}.", BatchTitle(p),
+                       Place(p), p.growth->every > 1 ? "about " : "", p.growth->steps, used,
+                       LeavesMore(*p.growth), p.growth->holders.front().where, KeptBy(*p.growth));
   }
   if (p.trial.surely_fits) {
     return fmt::format("{} fits {}: {}.", BatchTitle(p), Place(p), used) + IfUnlimited(p, c);
@@ -533,7 +541,8 @@ void WriteUnquantized(Writer& w, const Unquantized& found) {
 }
 
 void WriteGrowth(Writer& w, const Growth& growth) {
-  WriteHolders(w, "What each step leaves behind", growth.holders);
+  WriteHolders(w, growth.branch.empty() ? "What each step leaves behind" : "What is left each time",
+               growth.holders);
   w.Wrapped(
       "Something keeps these tensors from step to step: a list, a dictionary, an attribute. Keep "
       "loss.item() of a loss, .detach().cpu() of outputs, or let go of what is kept.",

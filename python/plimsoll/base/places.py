@@ -72,6 +72,11 @@ def in_own_file(code: CodeType) -> bool:
     return _is_users(code) and not any(part in code.co_filename for part in _INSTALLED)
 
 
+def is_own_file(name: str) -> bool:
+    """Not of a library."""
+    return _is_users_file(name) and not any(part in name for part in _INSTALLED)
+
+
 @functools.cache
 def describe(code: CodeType, line: int) -> str:
     return f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"

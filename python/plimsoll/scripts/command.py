@@ -21,7 +21,7 @@ from ..base.assumptions import NOTHING_STATED, Assumptions, parse_assumptions
 from ..base.errors import CaptureError, in_two_lines
 from ..base.notes import Notes
 from ..base.output import check_output
-from ..base.sizes import whole_number
+from ..base.sizes import shown, whole_number
 from ..events.event import HostPeak, PartBegin, Recorded, StepBegin, varying
 from ..events.inputs import changing_sizes
 from ..events.merge import NOTHING_COMPILED, is_compiled, merged, steps_of
@@ -98,10 +98,25 @@ def capture_script(
 
 def _served_whole(runs: list[Run]) -> list[RunResult]:
     """Where a loop of one that trains nothing could not be cut short, once more with all of it."""
-    results = run_each(runs)
+    results = _followed(runs)
     if not any(result.uneven for result in results):
         return results
-    return run_each([run._replace(whole=True) for run in runs])
+    return _followed([run._replace(whole=True) for run in runs])
+
+
+def _followed(runs: list[Run]) -> list[RunResult]:
+    """Where a script does not go on behind what was let come due, once more without that."""
+    results = run_each(runs)
+    left = _left(results)
+    if left:
+        results = run_each([run._replace(left_alone=left) for run in runs])
+    if left and _left(results):
+        results = run_each([run._replace(left_alone=None) for run in runs])
+    return results
+
+
+def _left(results: list[RunResult]) -> frozenset[str]:
+    return frozenset().union(*(result.left for result in results))
 
 
 def _compiled(
@@ -140,7 +155,7 @@ def _as_it_stands(
     sizes of the rest."""
     steps = _STEPS_OF_DATA if data_seconds else _STEPS
     whole = Run(words, None, gpu, ranks, None, steps, _SECONDS, data_seconds, stated=stated)
-    run = run_each([whole])[0]
+    run = _followed([whole])[0]
     tables = Tables(inline=False)
     sequence = sequence_of(run.recorded, tables)
     if sequence is None:
@@ -158,7 +173,7 @@ def _as_it_stands(
         "own_batch": sequence.points[0][0],
         **tables.document(),
         "variants": [{"precision": "as_written", "events": rows}],
-        "notes": run.notes,
+        "notes": run.notes + _more_each_time([run]),
     }
 
 
@@ -197,8 +212,33 @@ def _document(
         "sizes_change": bool(changing),
         **tables.document(),
         "variants": variants,
-        "notes": notes + changing,
+        "notes": notes + _more_each_time(runs) + changing,
     }
+
+
+def _comes_due(runs: list[RunResult], tables: Tables) -> dict[str, Any]:
+    """What comes due alike in all runs."""
+    told = []
+    for alike in zip(*(run.growing for run in runs)):
+        first = alike[0]
+        if len({one.branch for one in alike}) > 1:
+            break
+        size = tables.number(varying([one.bytes for one in alike]))
+        keeper = {"kept_by": first.keeper._asdict()} if first.keeper else {}
+        known = {"branch": first.branch, "where": first.where, "every": first.every}
+        told.append({**known, "bytes": size, **keeper})
+    return {"growing": told} if told else {}
+
+
+def _more_each_time(runs: list[RunResult]) -> list[str]:
+    """Where it is not known how often that is, nobody can say how far the memory goes."""
+    return [
+        f"{one.branch} leaves {shown(one.bytes)} more allocated each time"
+        + (f", kept in {one.keeper.name}" if one.keeper else "")
+        + ": three times are counted, and how many come is not known"
+        for one in runs[0].growing
+        if not one.every
+    ]
 
 
 def _as_one_step(run: Recorded) -> Recorded:
@@ -250,6 +290,7 @@ def _facts(runs: list[RunResult], gpu: str, parts: int, tables: Tables) -> dict[
         "host": _host([run.host for run in runs], parts, tables),
         **_epoch([run.epoch for run in runs], tables),
         **_lost(runs, parts),
+        **_comes_due(runs, tables),
     }
 
 

@@ -14,6 +14,10 @@ class Follower(Protocol):
     def has_steps(self) -> bool:
         """The last step that is wanted is over."""
 
+    @property
+    def is_wanted(self) -> bool:
+        """More steps: something of the script's own comes due."""
+
     def next_batch(self, iterator: Any, give: Callable[[], Any]) -> Any:
         """The next of a loader's iterator, which `give` gives; or a StopIteration."""
 

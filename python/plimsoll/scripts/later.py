@@ -27,6 +27,8 @@ BATCHES = 3
 _TURNS = {False: 2, True: 8}
 #: While another one waits for its own.
 _TURNS_WAITING = 100
+#: Batches at most in which something comes due that the steps did not reach.
+_TO_COME_DUE = 4
 #: Time of the processor, which a busy machine does not change, as a multiple of what the steps
 #: took, likewise.
 _TIMES = {False: 0.5, True: 4.0}
@@ -61,6 +63,12 @@ class Later:
         self._waits = False
         self._another_stepped = False
         self._found_model = False
+        #: Something came due that the steps did not have.
+        self.came_due = False
+        #: Of what is due just now, one in the other: whether the batch before it is trained with.
+        self._due: list[bool | None] = []
+        #: Whether there is more of that.
+        self.is_wanted: Callable[[], bool] = lambda: False
         self.heaviest = Heaviest()
         self._gave_heaviest = False
         #: The event that a step or a save, with all that belongs to it, ends before.
@@ -128,6 +136,18 @@ class Later:
         self._waits = waits
         self._turns = 0
 
+    @property
+    def waits(self) -> bool:
+        """An optimizer has had no turn."""
+        return self._waits
+
+    def begin_due(self) -> None:
+        self._due.append(self.batch_trains)
+        self.batch_trains = None
+
+    def end_due(self) -> None:
+        self.batch_trains = self._due.pop()
+
     def found_model(self) -> None:
         """One that the steps did not have: a teacher, a copy."""
         self._found_model = True
@@ -156,7 +176,7 @@ class Later:
 
     @property
     def _saw_more(self) -> bool:
-        if self._another_stepped or self._gave_heaviest or self._found_model:
+        if self._another_stepped or self._gave_heaviest or self._found_model or self.came_due:
             return True
         return any(part.stage != STEP for _, part in self.parts)
 
@@ -165,12 +185,16 @@ class Later:
     def ends(self, iterator: Any) -> bool:
         """Whether the iterator of a loader is to come to its end now."""
         trains = id(iterator._dataset) in self._trained and not self._evaluates()
+        # What is done every so many steps with the training's own data is no training.
+        trains = trains and not self._due
         self.batch_trains = trains
         if trains and self._waits:
             return False
         most = BATCHES if not trains else 1
         if trains and iterator in self._old:
             most = 0
+        if trains and self.is_wanted():
+            most = _TO_COME_DUE
         given = self._given.get(iterator, 0)
         if given < most:
             self._given[iterator] = given + 1

@@ -56,6 +56,8 @@ from .watch import ScriptPlaces, ScriptRecorder, Watch
 #: What is noted of them takes some gigabytes: a script that does more does not come to its steps.
 MOST_CALLS = 4_000_000
 _TOLD_EVERY = 256
+#: Branches that are named.
+_MOST_SHOWN = 4
 #: Of the processor: a script that trains nothing is followed for so long.
 SERVED_SECONDS = 150.0
 
@@ -97,6 +99,7 @@ class _Process:
             run.seconds,
             run.data_seconds,
             run.whole,
+            run.left_alone,
         )
         self._watch.on_arrival = self._patch_generation
         self._generation_is_patched = False
@@ -138,6 +141,7 @@ class _Process:
                 self._recorder,
                 self._watch.watching(),
                 clear_errors(self._notes),
+                patched(watch.coming_due.patches()),
             ):
                 stack.enter_context(context)  # type: ignore[arg-type]
             try:
@@ -246,6 +250,8 @@ class _Process:
             self._compiling.asked,
             serves,
             uneven,
+            watch.coming_due.growing,
+            watch.coming_due.left,
         )
 
     def _note_served(self) -> None:
@@ -271,6 +277,13 @@ class _Process:
     def _note_later(self) -> None:
         """What was seen behind the steps, and what was not."""
         later = self._watch.later
+        self._name("followed once, as if it were due", self._watch.coming_due.came_sooner())
+        self._name(
+            "leaves something on the GPU, and may leave as much each time that it is due",
+            self._watch.coming_due.may_grow(),
+        )
+        missed = self._watch.coming_due.not_reached()
+        self._name("not reached in the steps that were followed", missed)
         if self._lost_at:
             self._notes(
                 "the script could not be followed to its end without values; what comes there is "
@@ -279,11 +292,17 @@ class _Process:
         elif EVALUATION not in later.stages:
             self._notes(
                 "the script was followed to its end, of long loops the first batches alone, and no "
-                "evaluation was seen: what comes every so many steps may have been missed"
+                "evaluation was seen"
                 if self._ended
-                else "only the first training steps were seen: an evaluation later in the script, "
-                "or what comes every so many steps, is not counted"
+                else "only the first training steps were seen: an evaluation later in the script "
+                "is not counted"
             )
+
+    def _name(self, what: str, branches: list[str]) -> None:
+        if branches:
+            more = len(branches) - _MOST_SHOWN
+            shown = ", ".join(branches[:_MOST_SHOWN]) + (f", and {more} more" if more > 0 else "")
+            self._notes(f"{what}: {shown}")
 
     def _check(self, serves: bool, has_parameters: bool) -> None:
         if not self._watch.steps and not serves:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Union
 
 from ..base.assumptions import NOTHING_STATED, Assumptions
@@ -48,6 +48,8 @@ class Run(NamedTuple):
     stated: Assumptions = NOTHING_STATED
     #: Of a script that trains nothing: every batch and every token of its loops is to be seen.
     whole: bool = False
+    #: Branches, by key, that come due when they do (coming_due.py); None: all.
+    left_alone: frozenset[str] | None = frozenset()
 
 
 class Kept(NamedTuple):
@@ -57,6 +59,19 @@ class Kept(NamedTuple):
     name: str
     #: "train.py:32"; empty where no line was found that fills it.
     where: str
+
+
+class Growing(NamedTuple):
+    """What a branch leaves each time that it comes due, beside what it has left before."""
+
+    #: "train.py:63 `if step % 50 == 0:`"
+    branch: str
+    #: The line that makes most of it: "train.py:64 in main".
+    where: str
+    bytes: int
+    #: Steps from one time to the next; 0 where that is not known.
+    every: int
+    keeper: Kept | None
 
 
 class HostPeaks(NamedTuple):
@@ -101,6 +116,10 @@ class RunResult:
     serves: bool = False
     #: A loop of it was cut short, and its rounds are not alike: nothing else is told.
     uneven: bool = False
+    #: What is one more each time that it comes due.
+    growing: list[Growing] = field(default_factory=list)
+    #: Branches that were let come due, and with which the script did not go on; by key.
+    left: frozenset[str] = frozenset()
 
 
 class Failure(NamedTuple):

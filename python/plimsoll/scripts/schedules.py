@@ -41,7 +41,7 @@ def _trainers_schedule(handler: Any, follower: Follower) -> Patch:
             control.should_evaluate = True
         if steps == 1 and _name(getattr(args, "save_strategy", "no")) == "steps":
             control.should_save = True
-        if steps > _MORE_STEPS:
+        if steps > _MORE_STEPS and not follower.is_wanted:
             control.should_training_stop = True
         return control
 
@@ -83,7 +83,7 @@ def _validation(loop: Any, follower: Follower) -> Patch:
             return should
         steps += 1
         trainer = self.trainer
-        if steps > _MORE_STEPS:
+        if steps > _MORE_STEPS and not follower.is_wanted:
             trainer.should_stop = True
         return should or (steps == 1 and bool(getattr(trainer, "enable_validation", False)))
 

@@ -47,6 +47,7 @@ from ..events.recorder import Recorder, on_device
 from ..knowledge.values import Values
 from ..world.draws import Draws
 from ..world.model import tensors_in_order
+from .coming_due import ComingDue
 from .data_sizes import DataSizes
 from .files import tensors_in
 from .heaviest import OF_ALL, Heaviest
@@ -180,11 +181,12 @@ class Watch:
         seconds: float = 0.0,
         data_seconds: float = 0.0,
         whole: bool = False,
+        left_alone: frozenset[str] | None = frozenset(),
     ) -> None:
         """`enough` is called, from within the script, when enough was seen. It ends the process:
         nothing of the script runs any more. `steps`: how many to see; more than the first few only
         in so many seconds of the processor. `whole`: no loop of a script that trains nothing is cut
-        short."""
+        short. `left_alone`: branches that do not come due sooner."""
         self._wanted = steps
         self.whole = whole
         self._until = time.process_time() + seconds
@@ -199,6 +201,9 @@ class Watch:
         self.later = Later(recorder, self._host, note, enough, self._evaluates)
         if data_seconds:
             self.later.heaviest = Heaviest(data_seconds)
+        # An epoch's data are counted batch by batch.
+        self.coming_due = ComingDue(self, recorder, None if data_seconds else left_alone)
+        self.later.is_wanted = lambda: self.coming_due.is_wanted
         #: Peaks of what is in the host's memory: before the first forward, and in the steps.
         self.host_built = self.host_in_steps = HostPeak(0, "")
         #: What the process has, and had before the script began.
@@ -234,6 +239,8 @@ class Watch:
         self._depth = 0
         #: What was saved is being loaded.
         self._loads = False
+        #: A loader makes a batch.
+        self._fetches = False
         #: Of what the second step made and the third one did not let go.
         self.keeper: Kept | None = None
         #: By data set: batches that loaders have given, in all and by the optimizer's turn in each
@@ -391,6 +398,7 @@ class Watch:
                 with self._host.elsewhere():
                     return give()
 
+        self._fetches = True
         try:
             batch = self._next_batch(iterator, made)
         except StopIteration:
@@ -398,6 +406,8 @@ class Watch:
             if self.data is not None and iterator is self.data_loader and not self.later.begun:
                 self.data.complete = True
             raise
+        finally:
+            self._fetches = False
         return self._loading.given(iterator, batch)
 
     def _next_batch(self, iterator: Any, give: Callable[[], Any]) -> Any:
@@ -470,6 +480,36 @@ class Watch:
     def is_beyond_steps(self) -> bool:
         return self.has_steps and not self.is_over
 
+    @property
+    def is_wanted(self) -> bool:
+        return self.coming_due.is_wanted
+
+    @property
+    def are_over(self) -> bool:
+        return self.later.begun
+
+    @property
+    def is_between(self) -> bool:
+        """The script's own loop runs: no model, no evaluation, no step of an optimizer."""
+        if self._depth or self._fetches or self._places.in_model() or self._evaluates():
+            return False
+        in_backward = torch._C._current_autograd_node() is not None
+        return not in_backward and self.later.batch_trains is not False
+
+    @property
+    def may_come_due(self) -> bool:
+        follows = self.later.begun and not self.is_over and not self.later.waits
+        return follows and self.is_between
+
+    def came_due(self) -> None:
+        self.later.came_due = True
+
+    def begin_due(self) -> None:
+        self.later.begin_due()
+
+    def end_due(self) -> None:
+        self.later.end_due()
+
     def saves(self, through_host: int) -> None:
         if self.has_steps:  # a trainer saves before it fetches the next batch
             self._may_begin()
@@ -502,6 +542,8 @@ class Watch:
         turns = not self._stepped or id(optimizer) in self._stepped
         if self._depth == 0 and turns and not self.later.begun:
             self._fetched_by_step.append(self.fetched.copy())
+        if self._depth == 0 and turns:
+            self.coming_due.turn()
         if self._depth == 0 and id(optimizer) in self._stepped:
             self._in_a_step = set(self._stepped)
             begin = self._next if self._next is not None else len(self._recorder.events)

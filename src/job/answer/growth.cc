@@ -7,6 +7,7 @@
 
 #include "job/answer/held_by.h"
 #include "job/calls/arithmetic.h"
+#include "job/calls/call.h"
 #include "job/transforms/release.h"
 
 namespace plimsoll {
@@ -15,6 +16,9 @@ namespace {
 /// What all replays together may take to find the step that fails; beyond that it is told by
 /// division.
 constexpr std::int64_t kMostRequests = 6'000'000;
+
+/// What comes due and leaves something was seen so many times, and what it left is counted.
+constexpr std::int64_t kTimesSeen = 3;
 
 /// The blocks that a step made and that are alive at the end of the next one: what a step makes may
 /// go in the next.
@@ -97,14 +101,35 @@ std::optional<Growth> GrowthOf(const Trial& trial, const Setting& setting) {
   return growth;
 }
 
-}  // namespace
+/// What comes due every so many steps and leaves something each time.
+std::optional<Growth> GrowthOfDue(const Trial& trial, const DueGrowth& due) {
+  const Setting& setting = trial.setting();
+  const Bytes bytes = setting.rules.Round(AtBatch(*setting.job, setting.batch).Of(due.bytes));
+  if (bytes <= 0 || due.every <= 0) return std::nullopt;
+  const Bytes left = std::max<Bytes>(0, setting.Room() - trial.decided().allocated);
+  Growth growth{.bytes = bytes, .every = due.every, .branch = due.branch, .keeper = due.keeper};
+  growth.holders.push_back(
+      {.where = due.where, .category = Category::kTemporaries, .bytes = bytes, .count = 1});
+  growth.steps = Product(due.every, kTimesSeen + left / bytes);
+  return growth;
+}
 
-std::optional<Growth> FindGrowth(const Trial& trial) {
+/// Of several the one that ends the job first.
+std::optional<Growth> FindGrowthOfDue(const Trial& trial) {
+  std::optional<Growth> first;
+  for (const DueGrowth& due : trial.setting().job->growing) {
+    std::optional<Growth> found = GrowthOfDue(trial, due);
+    if (found && (!first || found->steps < first->steps)) first = std::move(found);
+  }
+  return first;
+}
+
+std::optional<Growth> FindGrowthOfSteps(const Trial& trial) {
   // The first step makes what stays for good. Of the captured ones it is certain what they keep; of
   // those that repeat the last one, how much.
   const Setting& setting = trial.setting();
   const int captured = CapturedSteps(setting.variant());
-  if (captured < 3 || !trial.decided().fits) return std::nullopt;
+  if (captured < 3) return std::nullopt;
   if (setting.steps < captured + 2) {
     Setting longer = setting;
     longer.steps = captured + 2;
@@ -113,6 +138,16 @@ std::optional<Growth> FindGrowth(const Trial& trial) {
     return steps.decided().fits ? GrowthOf(steps, setting) : std::nullopt;
   }
   return GrowthOf(trial, setting);
+}
+
+}  // namespace
+
+std::optional<Growth> FindGrowth(const Trial& trial) {
+  if (!trial.decided().fits) return std::nullopt;
+  std::optional<Growth> of_steps = FindGrowthOfSteps(trial);
+  std::optional<Growth> of_due = FindGrowthOfDue(trial);
+  if (!of_steps || (of_due && of_due->steps < of_steps->steps)) return of_due;
+  return of_steps;
 }
 
 }  // namespace plimsoll

@@ -1,8 +1,10 @@
-// What a job keeps from step to step, and after how many steps that fills the card.
+// What a job keeps from step to step, or each time that something comes due in it, and after how
+// many steps that fills the card.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "answer/holder.h"
@@ -13,6 +15,10 @@ namespace plimsoll {
 struct Growth {
   /// More is allocated after each step than after the one before.
   Bytes bytes = 0;
+  /// That is so of every so manieth step alone, in which this comes due: "train.py:63 `if step % 50
+  /// == 0:`". Empty where it is so of each.
+  std::int64_t every = 1;
+  std::string branch = {};
   /// What is kept of one step, by line, the largest first.
   std::vector<Holder> holders;
   /// Who keeps it, where that is known.

@@ -73,6 +73,47 @@ TEST(Growth, WhatGoesInTheStepOrInTheNextDoesNotGrow) {
   EXPECT_FALSE(GrowthOf(KeepsFor(1), kGiB).has_value());
 }
 
+/// A job that keeps nothing of its steps, and 8 MiB for each sample every 50 of them.
+JobMaker KeepsEvery50() {
+  JobMaker maker = KeepsFor(0);
+  maker.job.growing.push_back({.branch = "train.py:63 `if step % 50 == 0:`",
+                               .where = "train.py:64 in main",
+                               .bytes = {16 * kMiB, 24 * kMiB},
+                               .every = 50,
+                               .keeper = Keeper{.name = "kept", .where = "train.py:64"}});
+  return maker;
+}
+
+TEST(Growth, WhatComesDueAndLeavesMoreEachTimeEndsTheJob) {
+  const Result<Prediction> prediction = Predict(KeepsEvery50().job, WithRoom(kGiB), {.batch = 4});
+  ASSERT_TRUE(prediction.ok() && prediction->growth);
+  const Growth& growth = *prediction->growth;
+  EXPECT_EQ(growth.bytes, 32 * kMiB);
+  EXPECT_EQ(growth.every, 50);
+  EXPECT_EQ(growth.keeper->name, "kept");
+  // As many more as there is room for, and the three that were seen.
+  const Bytes left = kGiB - prediction->trial.needs.allocated.best;
+  EXPECT_EQ(growth.steps, 50 * (3 + left / (32 * kMiB)));
+  EXPECT_TRUE(growth.EndsTheJob());
+  EXPECT_FALSE(prediction->Runs());
+}
+
+TEST(Growth, OfStepsAndOfWhatComesDueTheFirstToEndTheJobIsTold) {
+  JobMaker maker = KeepsEvery50();
+  Job grows_in_steps = KeepsFor(3).job;
+  grows_in_steps.growing = maker.job.growing;
+  // 4 MiB each step are 200 MiB in 50.
+  EXPECT_EQ(Predict(grows_in_steps, WithRoom(kGiB), {.batch = 4})->growth->every, 1);
+  grows_in_steps.growing[0].every = 2;
+  EXPECT_EQ(Predict(grows_in_steps, WithRoom(kGiB), {.batch = 4})->growth->every, 2);
+}
+
+TEST(Growth, WhatComesDueAtStepsThatAreNotKnownIsNoGrowth) {
+  JobMaker maker = KeepsEvery50();
+  maker.job.growing[0].every = 0;
+  EXPECT_FALSE(GrowthOf(maker, kGiB).has_value());
+}
+
 TEST(Growth, AJobThatDoesNotFitAtAllIsToldAsThat) {
   EXPECT_FALSE(GrowthOf(KeepsFor(3), 60 * kMiB).has_value());
 }

@@ -226,10 +226,12 @@ void AddAssumptions(const Trial& trial, Prediction& prediction) {
                     FormatBytes(prediction.host->shared()), FormatBytes(kSharedOfContainers)));
   }
   if (prediction.growth && !prediction.growth->EndsTheJob()) {
-    prediction.assumptions.push_back(fmt::format(
-        "each step leaves {} more allocated than the one before; it would take {} steps "
-        "to fill the card",
-        FormatBytes(prediction.growth->bytes), prediction.growth->steps));
+    const Growth& growth = *prediction.growth;
+    prediction.assumptions.push_back(
+        fmt::format("{} {} more allocated than {}; it would take {} steps to fill the card",
+                    growth.branch.empty() ? "each step leaves" : growth.branch + " leaves",
+                    FormatBytes(growth.bytes),
+                    growth.branch.empty() ? "the one before" : "it found", growth.steps));
   }
 }
 

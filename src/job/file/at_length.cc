@@ -58,6 +58,7 @@ class Slicer {
       }
     }
     if (job.epoch) Put(*job.epoch);
+    for (DueGrowth& one : job.growing) Put(one.bytes);
     if (job.host) Put(*job.host);
     for (const StringId op : unexplained_) {
       made_.unexplained.emplace_back(BaseName(job.strings[op]));

@@ -123,6 +123,18 @@ struct Keeper {
   std::string where;
 };
 
+/// What a script leaves each time that something comes due in it, beside what it has left before.
+struct DueGrowth {
+  /// "train.py:63 `if step % 50 == 0:`"
+  std::string branch;
+  /// The line that makes most of it.
+  std::string where;
+  Number bytes;
+  /// Steps from one time to the next; 0 where that is not known.
+  std::int64_t every = 0;
+  std::optional<Keeper> keeper = {};
+};
+
 /// A request of pinned memory, or the end of one: of the request that was the `ends`th, from 1.
 struct PinnedEvent {
   Number bytes;
@@ -288,6 +300,8 @@ struct JobFacts {
   std::string lost_at = {};
   /// Who keeps what a step leaves behind, where a script tells.
   std::optional<Keeper> keeper = {};
+  /// What grows every so many steps.
+  std::vector<DueGrowth> growing = {};
   /// Nothing where the capture did not look.
   std::optional<HostPeaks> host = {};
   std::vector<std::string> notes;

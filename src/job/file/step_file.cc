@@ -83,17 +83,32 @@ class Reader : public JsonItems {
     }
     job_.names_root = IsTrue(document["names_root"]);
     job_.sizes_change = IsTrue(document["sizes_change"]);
-    ReadKeeper(document["kept_by"]);
+    job_.keeper = ReadKeeper(document["kept_by"]);
+    ReadGrowing(document);
     ReadHost(document["host"]);
     job_.asked = ReadAsked(document["asked"]);
     if (const std::string* lost = document["lost_at"].text()) job_.lost_at = *lost;
     if (!document["epoch"].is_null()) job_.epoch = ReadCount(document["epoch"], job_);
   }
 
-  void ReadKeeper(const Json& kept) {
-    if (kept.is_null()) return;
+  std::optional<Keeper> ReadKeeper(const Json& kept) {
+    if (kept.is_null()) return std::nullopt;
     if (!kept["name"].is_text() || !kept["where"].is_text()) Refuse("\"kept_by\" has no name");
-    job_.keeper = Keeper{.name = *kept["name"].text(), .where = *kept["where"].text()};
+    return Keeper{.name = *kept["name"].text(), .where = *kept["where"].text()};
+  }
+
+  void ReadGrowing(const Json& document) {
+    if (document["growing"].is_null()) return;
+    for (const Json& json : Array(document, "growing")) {
+      if (!json["branch"].is_text() || !json["where"].is_text()) Refuse("what grows has no name");
+      const Number every = ReadCount(json["every"], job_);
+      if (every.depends()) Refuse("what grows does so at other steps with other batches");
+      job_.growing.push_back({.branch = *json["branch"].text(),
+                              .where = *json["where"].text(),
+                              .bytes = ReadCount(json["bytes"], job_),
+                              .every = every.least(),
+                              .keeper = ReadKeeper(json["kept_by"])});
+    }
   }
 
   HostPeak ReadHostPeak(const Json& json) {

@@ -94,6 +94,27 @@ TEST(StepFile, SaysWhatTheScriptsOwnLoaderAsksFor) {
   }
 }
 
+TEST(StepFile, SaysWhatGrowsEverySoManySteps) {
+  Json file = SmallFile();
+  EXPECT_TRUE(Read(file.dump())->growing.empty());
+  file["growing"] = Json::parse(
+      R"([{"branch": "a.py:6 `if i % 50 == 0:`", "where": "a.py:7 in main", "bytes": [80, 120],
+           "every": 50, "kept_by": {"name": "kept", "where": ""}},
+          {"branch": "a.py:9 `if i % 9 == 0:`", "where": "", "bytes": 4, "every": 0}])");
+  const Result<Job> job = Read(file.dump());
+  ASSERT_TRUE(job) << job.error().ToLine();
+  ASSERT_EQ(job->growing.size(), 2u);
+  EXPECT_EQ(job->growing[0].branch, "a.py:6 `if i % 50 == 0:`");
+  EXPECT_EQ(job->growing[0].bytes, Number(80, 120));
+  EXPECT_EQ(job->growing[0].every, 50);
+  EXPECT_EQ(job->growing[0].keeper->name, "kept");
+  EXPECT_FALSE(job->growing[1].keeper.has_value());
+  for (const char* bad : {"3", "[3]", "[{}]", R"([{"branch": "a", "where": "b", "bytes": -1}])",
+                          R"([{"branch": "a", "where": "b", "bytes": 1, "every": [1, 2]}])"}) {
+    EXPECT_NE(With("/growing", bad), "") << bad;
+  }
+}
+
 constexpr const char* kAsked = R"({"gpu": "H200", "cudnn": "9.19.0", "batches": [[1, 2]],
   "convolutions": ["float32 nchw 3,8,8 4,3,3 1,1 1,1 1,1 1\t0\t1:10 2:20\t\t"]})";
 

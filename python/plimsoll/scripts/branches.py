@@ -1,0 +1,352 @@
+"""Marks the `if`s of the user's files that go by a counter, so that it is known which of them were
+entered, and so that one can come due:
+
+    if step % 50 == 0:                if ASKS(3, step % 50 == 0, step, 50):
+        evaluate(model)                   ENTERS(4)
+                                          evaluate(model)
+                                          LEAVES(4)
+
+What the user wrote keeps its lines and columns, is computed once and in its order. A branch that
+does nothing but tell how far it is has no marks.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+#: Names that Python finds in any file.
+ASKS, ENTERS, LEAVES = "__plimsoll_asks__", "__plimsoll_enters__", "__plimsoll_leaves__"
+
+#: What is left of a division: it comes due every so often. Other tests compare.
+PERIOD = "%"
+
+_COMPARED = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+_FLIPPED = {">": "<", "<": ">", ">=": "<=", "<=": ">=", "==": "==", "!=": "!="}
+#: Functions that tell people something, or end it all.
+_TELLS = {
+    *("print", "len", "str", "int", "float", "bool", "range", "round", "repr", "min", "max"),
+    *("exit", "quit", "_exit", "item", "format", "join", "write", "flush", "debug", "info"),
+    *("warning", "set_description", "set_postfix", "add_scalar", "time", "perf_counter"),
+    *("items", "keys", "values", "get", "sleep", ENTERS, LEAVES),
+}
+#: Characters of a test that are shown.
+_LONGEST = 60
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+class Branch(NamedTuple):
+    """What is done where a test comes out one way."""
+
+    path: str
+    #: Of its `if`.
+    line: int
+    column: int
+    #: "`if step % 50 == 0:`"
+    text: str
+    #: Lines that are in it.
+    first: int
+    last: int
+    #: The one that it lies in.
+    outer: int | None
+
+    @property
+    def shown(self) -> str:
+        return f"{os.path.basename(self.path)}:{self.line} {self.text}"
+
+    @property
+    def key(self) -> str:
+        """The same in every process."""
+        return f"{self.path}:{self.first}:{self.column}"
+
+
+class Test(NamedTuple):
+    """A part of a test: what is left of a division, or a comparison."""
+
+    #: PERIOD, or how the counter is compared.
+    kind: str
+    #: What a period is when it is over.
+    due: bool
+    #: By whether it is true: the branch that it leads to, if it is alone in its test. None where
+    #: that does nothing.
+    leads: dict[bool, int | None]
+
+
+class Marker:
+    """Of all files of a script."""
+
+    def __init__(self) -> None:
+        #: Their indices are in the marks.
+        self.branches: list[Branch] = []
+        self.tests: list[Test] = []
+
+    def marked(self, source: bytes, path: str) -> ast.Module | None:
+        """The tree of a file, or None where there is nothing to mark."""
+        tree = ast.parse(source, path)
+        before = len(self.tests)
+        _File(self, path, source.decode(errors="replace")).block(tree.body, _Around())
+        return tree if len(self.tests) > before else None
+
+
+class _Around(NamedTuple):
+    """What a statement stands in."""
+
+    branch: int | None = None
+    in_function: bool = False
+    #: Of that function, or of the file.
+    in_loop: bool = False
+
+
+class _File:
+    def __init__(self, marker: Marker, path: str, source: str) -> None:
+        self._branches, self._tests = marker.branches, marker.tests
+        self._path = path
+        self._source = source
+
+    def block(self, statements: list[ast.stmt], around: _Around) -> None:
+        for statement in list(statements):
+            if isinstance(statement, ast.If) and (around.in_function or around.in_loop):
+                self._if(statement, statements, around)
+            else:
+                for inner in _blocks(statement):
+                    self.block(inner, _inside(statement, around))
+
+    def _if(self, statement: ast.If, block: list[ast.stmt], around: _Around) -> None:
+        body, rest = statement.body, _rest(statement, block)
+        goes_by_counter = any(_parts(statement.test))
+        yes = self._branch(statement, body, around) if goes_by_counter else None
+        no = self._branch(statement, rest, around) if goes_by_counter else None
+        self.block(body, around if yes is None else around._replace(branch=yes))
+        self.block(statement.orelse, around if no is None else around._replace(branch=no))
+        before = len(self._tests)
+        statement.test = self._asking(statement.test, True, {True: yes, False: no})
+        if len(self._tests) > before:
+            if yes is not None:
+                _mark(yes, len(body), body, around.in_loop)
+            if no is not None:
+                _mark(no, len(rest), statement.orelse or block, around.in_loop)
+
+    def _branch(
+        self, statement: ast.If, does: list[ast.stmt], around: _Around
+    ) -> int | None:
+        if not any(map(_acts, does)):
+            return None
+        last = does[-1].end_lineno or does[-1].lineno
+        text = self._text(statement)
+        if does is statement.orelse:
+            text = "the else of " + text
+        elif does is not statement.body:
+            text = "what follows " + text
+        found = Branch(
+            self._path,
+            statement.lineno,
+            statement.col_offset,
+            text,
+            does[0].lineno,
+            last,
+            around.branch,
+        )
+        self._branches.append(found)
+        return len(self._branches) - 1
+
+    def _text(self, statement: ast.If) -> str:
+        test = ast.get_source_segment(self._source, statement.test) or ast.unparse(statement.test)
+        test = " ".join(test.split())
+        if len(test) > _LONGEST:
+            test = test[:_LONGEST].rstrip() + " ..."
+        only = statement.body[0] if len(statement.body) == 1 else None
+        leaves = " continue" if isinstance(only, ast.Continue) else ""
+        leaves = " return" if isinstance(only, ast.Return) else leaves
+        return f"`if {test}:{leaves}`"
+
+    def _asking(
+        self, test: ast.expr, truth: bool, leads: dict[bool, int | None]
+    ) -> ast.expr:
+        """`truth`: whether all of it is true where this is."""
+        if isinstance(test, ast.BoolOp):
+            test.values = [self._asking(value, truth, leads) for value in test.values]
+        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test.operand = self._asking(test.operand, not truth, leads)
+        else:
+            part = _part(test)
+            here = {True: leads[truth], False: leads[not truth]}
+            matters = [part.due] if part and part.kind == PERIOD else [True, False]
+            if part is None or all(here[one] is None for one in matters):
+                return test
+            self._tests.append(Test(part.kind, part.due, here))
+            names = (_again(name, test) for name in (part.counter, part.bound))
+            return _call(ASKS, test, len(self._tests) - 1, test, *names)
+        return test
+
+
+def _blocks(statement: Any) -> Iterator[list[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(statement, name, None)
+        if isinstance(block, list):
+            yield block
+    for name in ("handlers", "cases"):
+        for part in getattr(statement, name, []):
+            yield part.body
+
+
+def _inside(statement: ast.stmt, around: _Around) -> _Around:
+    if isinstance(statement, _FUNCTIONS):
+        return _Around(in_function=not isinstance(statement, ast.ClassDef))
+    return around._replace(in_loop=True) if isinstance(statement, _LOOPS) else around
+
+
+# Tests.
+
+
+class _Part(NamedTuple):
+    """As in Test, with the names of the counter and of what it is compared with."""
+
+    kind: str
+    due: bool
+    counter: ast.expr
+    bound: ast.expr
+
+
+def _parts(test: Any) -> Iterator[_Part]:
+    if isinstance(test, ast.BoolOp):
+        for value in test.values:
+            yield from _parts(value)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _parts(test.operand)
+    else:
+        part = _part(test)
+        if part is not None:
+            yield part
+
+
+def _part(test: ast.expr) -> _Part | None:
+    if isinstance(test, ast.BinOp):
+        return _period(test, due=False)
+    how = _COMPARED.get(type(test.ops[0])) if isinstance(test, ast.Compare) else None
+    if how is None or not isinstance(test, ast.Compare) or len(test.ops) > 1:
+        return None
+    sides = test.left, test.comparators[0]
+    for side in sides:
+        if isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mod):
+            return _period(side, due=how == "==") if how in ("==", "!=") else None
+    left, right = map(_named, sides)
+    if left is None or right is None:
+        return None
+    if isinstance(left, ast.Constant):
+        left, right, how = right, left, _FLIPPED[how]
+    return _Part(how, True, left, right)
+
+
+def _period(division: ast.BinOp, due: bool) -> _Part | None:
+    counter = _named(division.left) if isinstance(division.op, ast.Mod) else None
+    if counter is None or isinstance(counter, ast.Constant):
+        return None
+    return _Part(PERIOD, due, counter, _named(division.right) or ast.Constant(None))
+
+
+def _named(value: Any) -> ast.expr | None:
+    """What can be read once more and nothing comes of it: a number, a name, an attribute, how long
+    a list is. Of `step + 1` the name."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
+        names = [side for side in (value.left, value.right) if not isinstance(side, ast.Constant)]
+        return _named(names[0]) if len(names) == 1 else None
+    if isinstance(value, ast.Constant):
+        return value if type(value.value) is int else None
+    named = value
+    if isinstance(value, ast.Call) and _name_of(value) == "len" and len(value.args) == 1:
+        named = value.args[0]
+    while isinstance(named, ast.Attribute):
+        named = named.value
+    return value if isinstance(named, ast.Name) else None
+
+
+# What a branch does.
+
+
+def _rest(statement: ast.If, block: list[ast.stmt]) -> list[ast.stmt]:
+    """What is done where the test is false. Behind `if step % 50: continue` all that follows."""
+    leaves = isinstance(statement.body[-1], (ast.Continue, ast.Return))
+    if statement.orelse or not leaves:
+        return statement.orelse
+    return block[block.index(statement) + 1 :]
+
+
+def _acts(statement: ast.stmt) -> bool:
+    """Whether it does more than to tell people how far it is, to end, or to set a number."""
+    if isinstance(statement, ast.Raise):
+        return False
+    if isinstance(statement, (ast.Assign, ast.AugAssign)):
+        return not isinstance(statement.value, ast.Constant)
+    blocks = list(_blocks(statement))
+    if not blocks or isinstance(statement, _FUNCTIONS):
+        return _calls(statement)
+    heads = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.expr)]
+    return any(map(_calls, heads)) or any(_acts(one) for block in blocks for one in block)
+
+
+def _calls(node: ast.AST) -> bool:
+    return any(isinstance(one, ast.Call) and _name_of(one) not in _TELLS for one in ast.walk(node))
+
+
+def _name_of(call: ast.Call) -> str:
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+# Marks.
+
+
+def _mark(branch: int, count: int, block: list[ast.stmt], in_loop: bool) -> None:
+    """The last `count` statements of the block are the branch."""
+    begin = len(block) - count
+    _mark_ends(block[begin:], block, branch, True, in_loop)
+    first, last = block[begin], block[-1]
+    block.insert(begin, _said(_call(ENTERS, first, branch)))
+    block.append(_said(_call(LEAVES, last, branch)))
+
+
+def _mark_ends(
+    statements: list[ast.stmt], block: list[ast.stmt], branch: int, in_its: bool, in_loop: bool
+) -> None:
+    """Where a branch ends before its last line and the script goes on in its loop: by `continue`,
+    or by `return` from a function that is called there. `in_its`: a `continue` is that of the loop
+    around the branch. `in_loop`: there is one in its function, which a `return` leaves."""
+    for statement in statements:
+        if isinstance(statement, ast.Continue) and in_its:
+            block.insert(block.index(statement), _said(_call(LEAVES, statement, branch)))
+        elif isinstance(statement, ast.Return) and not in_loop:
+            nothing = ast.copy_location(ast.Constant(None), statement)
+            statement.value = _call(LEAVES, statement, branch, statement.value or nothing)
+        elif not isinstance(statement, _FUNCTIONS):
+            for inner in _blocks(statement):
+                its = in_its and not isinstance(statement, _LOOPS)
+                _mark_ends(list(inner), inner, branch, its, in_loop)
+
+
+def _call(name: str, at: ast.AST, number: int, *values: ast.expr) -> ast.Call:
+    """Where `at` stands."""
+    arguments = [ast.copy_location(ast.Constant(number), at), *values]
+    function = ast.copy_location(ast.Name(name, ast.Load()), at)
+    return ast.copy_location(ast.Call(function, arguments, []), at)
+
+
+def _again(value: ast.expr, at: ast.AST) -> ast.expr:
+    """To be read once more: a tree has each of its nodes once."""
+    copy = ast.parse(ast.unparse(value), mode="eval").body
+    for node in ast.walk(copy):
+        ast.copy_location(node, at)
+    return copy
+
+
+def _said(call: ast.Call) -> ast.Expr:
+    return ast.copy_location(ast.Expr(call), call)
