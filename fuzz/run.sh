@@ -10,7 +10,7 @@ seconds=${1:-60}
 shift || true
 
 cmake --preset fuzz --log-level=WARNING
-nice cmake --build --preset fuzz --target fuzzers --parallel "$jobs"
+cmake --build --preset fuzz --target fuzzers --parallel "$jobs"
 mkdir -p build/fuzz/findings build/fuzz/grown build/fuzz/logs
 
 names=("$@")
@@ -31,7 +31,7 @@ fuzz_one() {
   [[ $name == unpack ]] && flags+=(-max_len=4096)
   local corpus=fuzz/corpus/$name status=0
   [[ $name == explain ]] && corpus=fuzz/corpus  # it reads whatever the others read
-  nice build/fuzz/fuzz/"$name"_fuzz "${flags[@]}" "$grown" "$corpus" >"$log" 2>&1 || status=$?
+  build/fuzz/fuzz/"$name"_fuzz "${flags[@]}" "$grown" "$corpus" >"$log" 2>&1 || status=$?
   local runs coverage found
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   coverage=$(grep -oE 'cov: [0-9]+' "$log" | tail -n 1 | cut -d' ' -f2)

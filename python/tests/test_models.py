@@ -6,6 +6,11 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -134,6 +139,29 @@ def test_all_models_have_the_weights_that_were_published(known):
     _check_count(known)
 
 
+def test_the_programs_package_stays_unpacked(tmp_path):
+    """With what Python compiles of it; beside the archive where nothing can be kept."""
+    root = Path(__file__).resolve().parents[2]
+    archive = tmp_path / "capture.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.write(root / "src/launch/capture/__main__.py", "__main__.py")
+        for source in (root / "python/plimsoll").rglob("*.py"):
+            file.write(source, source.relative_to(root / "python"))
+
+    def beside_after(cache):
+        asked = [sys.executable, str(archive), "models"]
+        environment = {**os.environ, "PLIMSOLL_CACHE": str(cache)}
+        done = subprocess.run(asked, env=environment, capture_output=True, text=True)
+        assert "llama-3.1-8b" in done.stdout, done.stderr
+        return (tmp_path / "capture.zip.files").exists()
+
+    cache = tmp_path / "cache"
+    assert not beside_after(cache) and not beside_after(cache)
+    (kept,) = (cache / "package").iterdir()
+    assert (kept / "plimsoll/models/names.py").exists()
+    assert beside_after(os.devnull)
+
+
 # Ways.
 
 
@@ -207,6 +235,7 @@ def _in_any_order_of_frees(events):
         ("llama", Way("qlora", rank=4)),
         ("gemma3", Way("full")),
         ("t5", Way("full")),
+        ("t5", Way("lora", rank=4)),
         ("whisper", Way("full")),
         ("vit", Way("full")),
     ],

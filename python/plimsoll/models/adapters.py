@@ -28,6 +28,11 @@ class Lora(nn.Module):
         self.lora_B = nn.Linear(rank, outer, bias=False, dtype=torch.float32)
         self._scaling = 2.0
 
+    @property
+    def weight(self) -> Any:
+        """As PEFT has it: T5 asks a layer for the type of its weights."""
+        return self.base_layer.weight
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.base_layer(x)
         dtype = result.dtype
