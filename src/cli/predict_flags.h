@@ -79,8 +79,9 @@ struct PredictRequest {
   Result<Setting> AtLength(std::int64_t length) const;
 };
 
-/// Reads the files that the flags name. A model by its configuration whose longest sequence is asked
-/// for is captured at several lengths: around this one, where it is known that the answer is near.
+/// Reads the files that the flags name. A model by its configuration whose longest sequence is
+/// asked for is captured at several lengths: around this one, where it is known that the answer is
+/// near.
 Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags,
                                           std::optional<std::int64_t> around = std::nullopt);
 
