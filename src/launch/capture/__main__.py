@@ -95,6 +95,11 @@ if sys.argv[1:2] == ["models"]:
 if sys.argv[1:2] == ["configuration"]:
     sys.exit(capture_configuration(sys.argv[2:]))
 
-from plimsoll.script import main  # noqa: E402
+try:
+    from plimsoll.script import main
+except ModuleNotFoundError as missing:
+    if missing.name != "torch":
+        raise
+    sys.exit(1)  # the program says what is needed
 
 sys.exit(main(sys.argv[1:]))
