@@ -247,7 +247,14 @@ def test_passes_that_accumulate_are_no_steps(tmp_path: Path) -> None:
     assert growing.every == 10 and growing.bytes == WEIGHTS
 
 
-@pytest.mark.parametrize("leaves", ["break", "raise SystemExit(0)", "raise RuntimeError('no')"])
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        "break",
+        pytest.param("raise SystemExit(0)", marks=pytest.mark.nightly),
+        pytest.param("raise RuntimeError('no')", marks=pytest.mark.nightly),
+    ],
+)
 def test_one_that_leaves_the_loop_is_left_alone(tmp_path: Path, leaves: str) -> None:
     text = job(f"if (step + 1) % 50 == 0:\n            evaluate()\n            {leaves}")
     told = captured(tmp_path, text, "{batch}").document
