@@ -24,7 +24,7 @@ fi
 fuzz_one() {
   local name=$1 seconds=$2 grown=build/fuzz/grown/$1 log=build/fuzz/logs/$1
   mkdir -p "$grown"
-  local flags=(-max_total_time="$seconds" -timeout=120 -rss_limit_mb=2048 -max_len=65536
+  local flags=(-max_total_time="$seconds" -timeout=120 -report_slow_units=60 -rss_limit_mb=2048 -max_len=65536
                -print_final_stats=1 -artifact_prefix="build/fuzz/findings/$name-")
   [[ -f fuzz/$name.dict ]] && flags+=(-dict="fuzz/$name.dict")
   # A few bytes may unpack to a thousand times as many; long inputs only make that slow.
