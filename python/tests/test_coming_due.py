@@ -14,18 +14,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from program_here import needs_program  # noqa: E402
-from test_later import parts, steps  # noqa: E402
+from test_later import HEAD, parts, steps  # noqa: E402
 from test_script import captured, once  # noqa: E402
 
 from plimsoll.answers.program import find  # noqa: E402
 from plimsoll.scripts.branches import ENTERS, LEAVES, Marker  # noqa: E402
 
-JOB = """
-train = TensorDataset(torch.randn(400, 32), torch.randint(0, 8, (400,)))
-held_out = TensorDataset(torch.randn(96, 32), torch.randint(0, 8, (96,)))
-loader, validation = DataLoader(train, batch_size=batch), DataLoader(held_out, batch_size=batch)
-model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
-optimizer = torch.optim.AdamW(model.parameters())
+JOB = (
+    HEAD.replace("80", "400")
+    + """\
 snapshots, losses, best, seen = [], [], None, []
 
 def evaluate():
@@ -44,6 +41,7 @@ for epoch in range(2):
         optimizer.step()
         AFTER
 """
+)
 
 
 def job(after: str = "pass", before: str = "pass") -> str:

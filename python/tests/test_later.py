@@ -13,12 +13,17 @@ from test_script import captured  # noqa: E402
 
 from plimsoll.scripts import heaviest  # noqa: E402
 
-JOB = """
+#: What a job begins with.
+HEAD = """
 train = TensorDataset(torch.randn(80, 32), torch.randint(0, 8, (80,)))
 held_out = TensorDataset(torch.randn(96, 32), torch.randint(0, 8, (96,)))
 loader, validation = DataLoader(train, batch_size=batch), DataLoader(held_out, batch_size=batch)
 model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
 optimizer = torch.optim.AdamW(model.parameters())
+"""
+JOB = (
+    HEAD
+    + """\
 for epoch in range(3):
     model.train()
     for x, y in loader:
@@ -27,6 +32,7 @@ for epoch in range(3):
         loss.backward()
         optimizer.step()
 """
+)
 EVALUATION = """
     model.eval()
     outs = []

@@ -20,6 +20,8 @@ MOST = 4
 
 
 def cache():
+    """As plimsoll.base.compiling has it, which cannot be asked: what is once imported of the package
+    inside the archive stays there, and its bytecode is kept nowhere."""
     named = os.environ.get("PLIMSOLL_CACHE")
     if named:
         return Path(named)
