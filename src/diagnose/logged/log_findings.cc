@@ -87,10 +87,13 @@ std::vector<Finding> Growing(const LogReport& report) {
   finding.severity = SeverityOfGrowth(report, series, growth);
   const bool tensors =
       series.counts == FigureKind::kTensors || series.counts == FigureKind::kActive;
-  const std::string_view what = tensors ? "what tensors hold"
-                                : series.counts == FigureKind::kReserved
-                                    ? "what PyTorch reserves"
-                                    : "what the card has in use";
+  // Of a program's own line nobody knows whether it means the card or what PyTorch holds.
+  const bool unclear =
+      series.counts == FigureKind::kDeviceUsed && series.source.program == kOwnProgram;
+  const std::string what = unclear   ? fmt::format("\"{}\"", series.source.field)
+                           : tensors ? "what tensors hold"
+                           : series.counts == FigureKind::kReserved ? "what PyTorch reserves"
+                                                                    : "what the card has in use";
   const std::string_view peak = series.span == FigureSpan::kSinceStart ? "the peak of " : "";
   finding.title = Capitalised(fmt::format(
       "{}{} grows by {} {}: from {} to {} {}", peak, what, RateText(series, growth),
