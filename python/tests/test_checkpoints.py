@@ -186,7 +186,24 @@ os.rename("out/checkpoint-3", "out/last")
 assert len(torch.load("out/last/model.pt")) == 4
 """
     told = captured(tmp_path, in_folder(tmp_path, text), "{batch}").document
-    assert not any("not be followed" in note for note in told["notes"])
+    assert [note for note in told["notes"] if "not be followed" in note] == []
+    assert {path.name for path in tmp_path.iterdir()} == {"job.step.json.gz", "train.py"}
+
+
+def test_two_runs_beside_each_other_do_not_meet_in_a_folder(tmp_path: Path) -> None:
+    """One begins later, and one ends sooner."""
+    text = JOB + """
+import os, time
+time.sleep(batch % 2)
+assert not os.path.isdir("out")
+os.mkdir("out")
+time.sleep(2 * (batch % 2))
+assert os.path.isdir("out") and os.listdir("out") == []
+os.mkdir("out/more")
+assert os.path.exists("out/more")
+"""
+    told = captured(tmp_path, in_folder(tmp_path, text), "{batch}").document
+    assert [note for note in told["notes"] if "not be followed" in note] == []
     assert {path.name for path in tmp_path.iterdir()} == {"job.step.json.gz", "train.py"}
 
 

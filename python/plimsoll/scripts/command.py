@@ -31,6 +31,7 @@ from ..events.step_file import Tables
 from .epoch import data_section
 from .keeper import end_with_parent, how_it_ended, run_beside
 from .launchers import PLACE, at_point, name_of_length, ranks_of, script_of
+from .made import MadePaths
 from .progress import Progress, said
 from .run import HostPeaks, Run, RunResult, Stretch, read_outcome
 
@@ -374,19 +375,23 @@ def run_each(runs: list[Run]) -> list[RunResult]:
     with tempfile.TemporaryDirectory() as folder:
         places = [os.path.join(folder, str(number)) for number in range(len(runs))]
         progress = [Progress() for _ in runs]
-        functions = [functools.partial(_run, *one) for one in zip(runs, places, progress)]
+        made = MadePaths(os.path.join(folder, "made"))
+        functions = [functools.partial(_run, *one, made) for one in zip(runs, places, progress)]
         at_once = max(2, os.cpu_count() or 1)
         codes: list[int] = []
         for begin in range(0, len(functions), at_once):
             some = slice(begin, begin + at_once)
             speak = functools.partial(said, progress[some], runs[begin].steps)
-            codes += run_beside(functions[some], speak)
+            try:
+                codes += run_beside(functions[some], speak)
+            finally:
+                made.remove()
             if any(codes):
                 break
         return [_found(place, code) for place, code in zip(places, codes)]
 
 
-def _run(run: Run, place: str, progress: Progress) -> None:
+def _run(run: Run, place: str, progress: Progress, made: MadePaths) -> None:
     """In the process of the run. Does not return."""
     output = os.open(place + ".said", os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -395,7 +400,7 @@ def _run(run: Run, place: str, progress: Progress) -> None:
     os.environ.update(_environment(run.ranks))
     from .process import run_script
 
-    run_script(place, run, progress)
+    run_script(place, run, progress, made)
 
 
 def _found(place: str, code: int) -> RunResult:

@@ -4,7 +4,6 @@ what it saves it can load again, as far as memory is concerned."""
 from __future__ import annotations
 
 import builtins
-import contextlib
 import io
 import os
 import shutil
@@ -21,6 +20,7 @@ from torch.utils._mode_utils import no_dispatch
 from ..base.patching import Patch
 from ..events.recorder import on_device
 from .follower import Follower
+from .made import MadePaths
 
 
 class _Tensor(NamedTuple):
@@ -46,10 +46,10 @@ _SETTINGS = (".json", ".txt", ".yaml", ".yml")
 class SavedFiles:
     """By path."""
 
-    def __init__(self) -> None:
+    def __init__(self, made: MadePaths) -> None:
         self._files: dict[str, Any] = {}
-        #: Folders and empty files that the script made beyond its steps: it looks into them.
-        self.made: list[str] = []
+        #: The script looks into them.
+        self.made = made
         #: By path: where a text that was written beyond the steps is in truth.
         self._texts: dict[str, str] = {}
         self._texts_in = ""
@@ -74,6 +74,11 @@ class SavedFiles:
         """For the script."""
         return self.has(file) or self.text_at(file) is not None
 
+    def is_foreign(self, file: Any) -> bool:
+        """Another run of the script made it: to this one it is not there."""
+        path = _path(file)
+        return path is not None and self.made.of_others_alone(path)
+
     def text_at(self, file: Any) -> str | None:
         """Where to read it."""
         return self._texts.get(_path(file) or "") if self._texts else None
@@ -97,15 +102,9 @@ class SavedFiles:
                 if path == old or path.startswith(old + os.sep):
                     known[new + path[len(old) :]] = known.pop(path)
 
-    def remove_made(self) -> None:
-        """The last first: a folder is empty when what is in it is gone. What is not empty was
-        filled by someone else."""
+    def remove_texts(self) -> None:
         if self._texts_in:
             shutil.rmtree(self._texts_in, ignore_errors=True)
-        for path in reversed(self.made):
-            with contextlib.suppress(OSError):
-                os.rmdir(path) if os.path.isdir(path) else os.unlink(path)
-        self.made = []
 
     def largest_through_host(self, file: Any, map_location: Any) -> int:
         """Of what a load brings to a device: one storage after the other is read to the host."""
@@ -270,15 +269,17 @@ def untouched_files(follower: Follower, files: SavedFiles) -> list[Patch]:
 def _making(follower: Follower, files: SavedFiles) -> list[Patch]:
     """Folders are made, since scripts list what is in them, and so are temporary files, which have
     nothing in them: all of them go when the script ends."""
-    make_folder, open_real = os.mkdir, os.open
+    make_folder, open_real, is_folder = os.mkdir, os.open, os.path.isdir
 
     def mkdir(path: Any, *args: Any, **kwargs: Any) -> None:
         known = _path(path)
         if not follower.is_beyond_steps or known is None:
             return make_folder(path, *args, **kwargs)
-        if known not in files.made or not os.path.isdir(known):  # removed, as the script has it
-            make_folder(path, *args, **kwargs)
-            files.made.append(known)
+        with files.made.alone():
+            # What is there already was removed, as the script has it, or is another run's.
+            if not (is_folder(known) and files.made.has(known)):
+                make_folder(path, *args, **kwargs)
+            files.made.add(known)
 
     def open_new(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
         known = _path(path)
@@ -286,7 +287,7 @@ def _making(follower: Follower, files: SavedFiles) -> list[Patch]:
         is_new = is_new and not os.path.lexists(path)
         number = open_real(path, flags, *args, **kwargs)
         if is_new and known is not None:
-            files.made.append(known)
+            files.made.add(known)
         return number
 
     return [Patch(os, "mkdir", mkdir), Patch(os, "open", open_new)]
@@ -295,13 +296,28 @@ def _making(follower: Follower, files: SavedFiles) -> list[Patch]:
 def _existing(files: SavedFiles) -> list[Patch]:
     """A script that loads what it saved asks first whether that is there."""
 
-    def also(owner: Any, name: str) -> Patch:
+    def asked(owner: Any, name: str, of_files: bool = True) -> Patch:
         real = getattr(owner, name)
 
         def call(path: Any, *args: Any, **kwargs: Any) -> bool:
-            return files.exists(path) or bool(real(path, *args, **kwargs))
+            if of_files and files.exists(path):
+                return True
+            return bool(real(path, *args, **kwargs)) and not files.is_foreign(path)
 
         return Patch(owner, name, call)
 
-    asked = [(os.path, name) for name in ("exists", "lexists", "isfile")]
-    return [also(*one) for one in (*asked, (Path, "exists"), (Path, "is_file"))]
+    names_in = os.listdir
+
+    def listed(path: Any = None) -> list[Any]:
+        names = names_in(path)
+        if isinstance(path, (int, bytes)):
+            return names
+        return [one for one in names if not files.is_foreign(os.path.join(path or "", one))]
+
+    return [
+        *(asked(os.path, name) for name in ("exists", "lexists", "isfile")),
+        *(asked(Path, name) for name in ("exists", "is_file")),
+        asked(os.path, "isdir", of_files=False),
+        asked(Path, "is_dir", of_files=False),
+        Patch(os, "listdir", listed),
+    ]

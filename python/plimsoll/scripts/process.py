@@ -47,6 +47,7 @@ from .checkpoints import LibrariesFiles
 from .files import SavedFiles
 from .generating import Generating, is_there
 from .later import EVALUATION
+from .made import MadePaths
 from .progress import Progress
 from .run import STEPS, Failure, Outcome, Run, RunResult, write_outcome
 from .schedules import brought_forward
@@ -65,7 +66,7 @@ SERVED_SECONDS = 150.0
 class _Process:
     """One run, from the script's first line to the end of the process."""
 
-    def __init__(self, place: str, run: Run, progress: Progress) -> None:
+    def __init__(self, place: str, run: Run, progress: Progress, made: MadePaths) -> None:
         self._place = place
         self._run = run
         self._progress = progress
@@ -75,7 +76,7 @@ class _Process:
         self._lost_at = self._lost_by = ""
         self._notes = Notes()
         self._settings = ScriptSettings()
-        self._files = SavedFiles()
+        self._files = SavedFiles(made)
         self._places = ScriptPlaces()
         values = Values(self._notes, has_data=True, stated=run.stated)
         self._recorder = ScriptRecorder(self._places, values)
@@ -206,7 +207,7 @@ class _Process:
     def finish(self) -> NoReturn:
         """With what was seen."""
         self._watch.is_over = True
-        self._files.remove_made()
+        self._files.remove_texts()
         try:
             result = self._result()
         except CaptureError as error:
@@ -348,11 +349,11 @@ def load_all() -> None:
     freeze()
 
 
-def run_script(place: str, run: Run, progress: Progress) -> NoReturn:
+def run_script(place: str, run: Run, progress: Progress, made: MadePaths) -> NoReturn:
     """`place`: the file that the outcome is written to."""
     if sys.path[0] in ("", os.getcwd()):
         del sys.path[0]  # where `python -m` looks first, and `python train.py` does not
-    process = _Process(place, run, progress)
+    process = _Process(place, run, progress, made)
     try:
         process.execute()
         process.finish()
