@@ -18,6 +18,7 @@ from test_later import HEAD, parts, steps  # noqa: E402
 from test_script import captured, once  # noqa: E402
 
 from plimsoll.answers.program import find  # noqa: E402
+from plimsoll.events.event import Call  # noqa: E402
 from plimsoll.scripts.branches import ENTERS, LEAVES, Marker  # noqa: E402
 
 JOB = (
@@ -311,3 +312,85 @@ def test_what_modules_beside_the_script_do_comes_due(tmp_path: Path) -> None:
     told = captured(tmp_path, "from saving import maybe\n" + job("maybe(model, step)"), "{batch}")
     assert ["save"] in parts(told.document)
     assert not list(tmp_path.glob("**/*.pyc"))
+
+
+@pytest.mark.parametrize(
+    ("line", "known"),
+    [
+        ("if len(kept) > 20: kept.pop(0)", ["kept"]),
+        ("if len(self.kept) >= n: del self.kept[0]", ["self.kept"]),
+        ("while len(kept) > 20: kept = kept[1:]", ["kept"]),
+        ("if len(kept) == 64: print(kept); kept.clear()", ["kept"]),
+        ("if len(kept) > 20: plot(kept)", [""]),
+        ("if len(kept) > 20 and step: kept.pop(0)", [""]),
+    ],
+)
+def test_what_a_list_is_trimmed_to_is_known(line: str, known: list[str]) -> None:
+    marker, _ = marked(f"for step in range(9):\n    {line}\n")
+    assert [test.trims for test in marker.tests[:1]] == known
+
+
+def test_what_a_list_is_cut_to_is_known() -> None:
+    lines = ["a = a[-20:]", "del b.c[:-30]", "d = e[-40:]", "f = f[2:]", "g = g[-n:]"]
+    marker, _ = marked("for step in range(9):\n    " + "\n    ".join(lines))
+    assert marker.cut_to == {"a": 20, "b.c": 30}
+
+
+KEEPS = "if step % 50 == 0: kept.append(copied())"
+
+
+@pytest.mark.parametrize(
+    ("made", "trims"),
+    [
+        ("collections.deque(maxlen=5)", "pass"),
+        pytest.param("[]", "if len(kept) > 5: kept.pop(0)", marks=pytest.mark.nightly),
+        pytest.param("[]", "kept = kept[-5:]", marks=pytest.mark.nightly),
+    ],
+)
+def test_what_has_room_for_few_is_filled(tmp_path: Path, made: str, trims: str) -> None:
+    text = f"import collections\nkept = {made}\n" + job(f"{KEEPS}\n        {trims}")
+    run = once(tmp_path, text)
+    assert not run.growing
+    made_in_all = [e.made[0].size for e in run.recorded.events if isinstance(e, Call) and e.made]
+    # A sixth copy takes the place of the first.
+    assert made_in_all.count(4 * 64 * 32) >= 6
+
+
+@pytest.mark.parametrize(
+    "made", ["[]", pytest.param("collections.deque(maxlen=400)", marks=pytest.mark.nightly)]
+)
+def test_what_has_room_for_many_says_for_how_many(tmp_path: Path, made: str) -> None:
+    trims = "while len(kept) > 400: kept.pop(0)"
+    text = f"import collections\nkept = {made}\n" + job(f"{KEEPS}\n        {trims}")
+    [growing] = once(tmp_path, text).growing
+    assert growing.keeper is not None
+    assert growing.keeper.name == "kept" and growing.keeper.most == 400
+
+
+def test_what_is_kept_for_good_beside_it_is_told(tmp_path: Path) -> None:
+    text = "import collections\nkept = collections.deque(maxlen=5)\n" + job(
+        f"{KEEPS}; snapshots.append(kept[-1])"
+    )
+    [growing] = once(tmp_path, text).growing
+    assert growing.keeper is not None
+    assert growing.keeper.name == "snapshots" and growing.keeper.most == 0
+
+
+@needs_program
+def test_losses_of_the_last_steps_are_counted_as_they_fill(tmp_path: Path) -> None:
+    """Each has its graph with it."""
+    grows = job("losses.append(loss)")
+    full = "import collections\n" + grows.replace(
+        "snapshots, losses", "losses = collections.deque(maxlen=20)\nsnapshots, _"
+    )
+    told = {}
+    for name, text in (("grows", grows), ("full", full)):
+        folder = tmp_path / name
+        folder.mkdir()
+        captured(folder, text, "{batch}")
+        words = [find(), "predict", str(folder / "job.step.json.gz"), "--batch", "64", "--json"]
+        told[name] = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
+    assert told["grows"]["growth"]["kept_by"]["name"] == "losses" and told["grows"]["steps"] < 21
+    assert told["full"]["growth"]["kept_by"]["most"] == 20 and told["full"]["steps"] == 21
+    [said] = [one for one in told["full"]["assumptions"] if "until losses has 20 of them" in one]
+    assert said.endswith("and that is counted")

@@ -113,6 +113,7 @@ Json GrowthJson(const Growth& growth) {
   if (!growth.branch.empty()) json["comes_due"] = growth.branch;
   if (growth.keeper) {
     json["kept_by"] = {{"name", growth.keeper->name}, {"where", growth.keeper->where}};
+    if (growth.keeper->most > 0) json["kept_by"]["most"] = growth.keeper->most;
   }
   return json;
 }

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -41,6 +42,9 @@ _TELLS = {
 }
 #: Characters of a test that are shown.
 _LONGEST = 60
+
+#: Methods after which less is kept.
+_SHORTENS = {"pop", "popleft", "popitem", "clear", "remove"}
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -81,6 +85,8 @@ class Test(NamedTuple):
     #: By whether it is true: the branch that it leads to, if it is alone in its test. None where
     #: that does nothing.
     leads: dict[bool, int | None]
+    #: What is made shorter where it is true, if its length is compared: "self.history".
+    trims: str = ""
 
 
 class Marker:
@@ -90,6 +96,8 @@ class Marker:
         #: Their indices are in the marks.
         self.branches: list[Branch] = []
         self.tests: list[Test] = []
+        #: What is cut to its last so many, by name: `history = history[-20:]`.
+        self.cut_to: dict[str, int] = {}
 
     def marked(self, source: bytes, path: str) -> ast.Module | None:
         """The tree of a file, or None where there is nothing to mark."""
@@ -111,6 +119,7 @@ class _Around(NamedTuple):
 class _File:
     def __init__(self, marker: Marker, path: str, source: str) -> None:
         self._branches, self._tests = marker.branches, marker.tests
+        self._cut_to = marker.cut_to
         self._path = path
         self._source = source
 
@@ -119,6 +128,12 @@ class _File:
             if isinstance(statement, ast.If) and (around.in_function or around.in_loop):
                 self._if(statement, statements, around)
             else:
+                self._cut_to.update(_cut(statement))
+                if isinstance(statement, ast.While):
+                    nowhere: dict[bool, int | None] = {True: None, False: None}
+                    statement.test = self._asking(
+                        statement.test, True, nowhere, _trimmed(statement)
+                    )
                 for inner in _blocks(statement):
                     self.block(inner, _inside(statement, around))
 
@@ -130,7 +145,8 @@ class _File:
         self.block(body, around if yes is None else around._replace(branch=yes))
         self.block(statement.orelse, around if no is None else around._replace(branch=no))
         before = len(self._tests)
-        statement.test = self._asking(statement.test, True, {True: yes, False: no})
+        leads = {True: yes, False: no}
+        statement.test = self._asking(statement.test, True, leads, _trimmed(statement))
         if len(self._tests) > before:
             if yes is not None:
                 _mark(yes, len(body), body, around.in_loop)
@@ -171,9 +187,9 @@ class _File:
         return f"`if {test}:{leaves}`"
 
     def _asking(
-        self, test: ast.expr, truth: bool, leads: dict[bool, int | None]
+        self, test: ast.expr, truth: bool, leads: dict[bool, int | None], trims: str = ""
     ) -> ast.expr:
-        """`truth`: whether all of it is true where this is."""
+        """`truth`: whether all of it is true where this is. `trims`: as in Test, of all of it."""
         if isinstance(test, ast.BoolOp):
             test.values = [self._asking(value, truth, leads) for value in test.values]
         elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -182,9 +198,9 @@ class _File:
             part = _part(test)
             here = {True: leads[truth], False: leads[not truth]}
             matters = [part.due] if part and part.kind == PERIOD else [True, False]
-            if part is None or all(here[one] is None for one in matters):
+            if part is None or not trims and all(here[one] is None for one in matters):
                 return test
-            self._tests.append(Test(part.kind, part.due, here))
+            self._tests.append(Test(part.kind, part.due, here, trims))
             names = (_again(name, test) for name in (part.counter, part.bound))
             return _call(ASKS, test, len(self._tests) - 1, test, *names)
         return test
@@ -269,6 +285,42 @@ def _named(value: Any) -> ast.expr | None:
     while isinstance(named, ast.Attribute):
         named = named.value
     return value if isinstance(named, ast.Name) else None
+
+
+# What is kept of a list.
+
+
+def _trimmed(statement: ast.If | ast.While) -> str:
+    """What is made shorter where it has become too long: `if len(history) > 20: history.pop(0)`."""
+    part = _part(statement.test)
+    if part is None or part.kind not in (">", ">=", "==") or not isinstance(part.counter, ast.Call):
+        return ""
+    kept = ast.unparse(part.counter.args[0])
+    ends = (one for each in statement.body for one in ast.walk(each))
+    return kept if any(_ends_some(one, kept) for one in ends) else ""
+
+
+def _ends_some(node: ast.AST, kept: str) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in _SHORTENS and ast.unparse(node.func.value) == kept
+    targets = node.targets if isinstance(node, (ast.Delete, ast.Assign)) else []
+    of_items = (one.value if isinstance(one, ast.Subscript) else one for one in targets)
+    return any(ast.unparse(one) == kept for one in of_items)
+
+
+def _cut(statement: ast.stmt) -> dict[str, int]:
+    """`history = history[-20:]`, `del history[:-20]`"""
+    if not isinstance(statement, (ast.Assign, ast.Delete)):
+        return {}
+    found = statement.value if isinstance(statement, ast.Assign) else statement.targets[0]
+    if not isinstance(found, ast.Subscript) or not isinstance(found.slice, ast.Slice):
+        return {}
+    kept = ast.unparse(found.value)
+    if isinstance(statement, ast.Assign) and kept not in map(ast.unparse, statement.targets):
+        return {}
+    ends = found.slice.lower if isinstance(statement, ast.Assign) else found.slice.upper
+    number = ast.unparse(ends) if ends is not None else ""
+    return {kept: -int(number)} if re.fullmatch(r"-[1-9]\d{0,8}", number) else {}
 
 
 # What a branch does.

@@ -24,11 +24,13 @@ from ..events.event import Call
 from ..events.recorder import Recorder
 from .branches import ASKS, ENTERS, LEAVES, PERIOD, Branch, Marker
 from .kept import find_keeper
-from .run import Growing
+from .run import Growing, Kept
 
 #: What the first leaves the second may take the place of, as with the best weights so far; or the
 #: third, as with the last two.
 _TIMES = 3
+#: Until what has room for so many is full.
+_MOST_TIMES = 16
 #: What is due in every step of so many, or more often, is a part of the steps.
 _SELDOM = 3
 #: Of a counter that a comparison is made with, when it is larger than it was.
@@ -130,6 +132,8 @@ class _Coming:
         #: Bytes that a round leaves in which it does not come due.
         self.usual = 0
         self.every = 0
+        #: It comes due at most, where it leaves something each time.
+        self.times = _TIMES
 
 
 class ComingDue:
@@ -263,8 +267,8 @@ class ComingDue:
                 self._tell(coming)
             return
         coming.left = self._left_of(coming.left)
-        coming.again = bool(coming.left) and coming.due < _TIMES
-        if coming.left and coming.due == _TIMES:
+        coming.again = bool(coming.left) and coming.due < coming.times
+        if coming.left and coming.due == coming.times:
             self._tell_growing(self._marker.branches[branch], coming)
 
     def _look_again(self, coming: _Coming) -> None:
@@ -285,11 +289,29 @@ class ComingDue:
         self._steps.came_due()
 
     def _tell_growing(self, branch: Branch, coming: _Coming) -> None:
-        keeper = find_keeper(lambda tensor: self._recorder.number(tensor) in coming.left)
+        keeper = self.bounded(
+            find_keeper(lambda tensor: self._recorder.number(tensor) in coming.left)
+        )
+        if keeper is not None and coming.times <= keeper.most < _MOST_TIMES:
+            # A list may be cut behind the branch that it has become too long in.
+            coming.times, coming.again = keeper.most + 2, True
+            return
         more = sum(coming.left.values()) - coming.usual
         if more > 0:
             where = self._where_made(coming.left)
             self.growing.append(Growing(branch.shown, where, more, coming.every, keeper))
+
+    def bounded(self, keeper: Kept | None) -> Kept | None:
+        """With how many it keeps, if the script says so and was not there yet."""
+        if keeper is None or keeper.most:
+            return keeper
+        tests = ((self._marker.tests[number], test) for number, test in self._tests.items())
+        told = {known.trims: test.bound for known, test in tests if test.truths == {False}}
+        for kept, most in {**self._marker.cut_to, **told}.items():
+            is_same = kept.rsplit(".", 1)[-1] == keeper.name.rsplit(".", 1)[-1]
+            if is_same and ("." in kept) == ("." in keeper.name) and most > 0:
+                return keeper._replace(most=most)
+        return keeper
 
     def _where_made(self, storages: dict[int, int]) -> str:
         """The line that made most of them."""
@@ -344,8 +366,8 @@ class ComingDue:
     def may_grow(self) -> list[str]:
         """What left something, and did not come due often enough to say whether it is more each
         time."""
-        some = {n for n, coming in self._comings.items() if coming.again and coming.due < _TIMES}
-        return self._shown({n for n in some if self._left_of(self._comings[n].left)})
+        some = [one for one in self._comings.items() if one[1].again and one[1].due < one[1].times]
+        return self._shown({number for number, coming in some if self._left_of(coming.left)})
 
     def _shown(self, numbers: set[int]) -> list[str]:
         found = (self._marker.branches[number] for number in numbers)

@@ -225,7 +225,7 @@ def _comes_due(runs: list[RunResult], tables: Tables) -> dict[str, Any]:
         if len({one.branch for one in alike}) > 1:
             break
         size = tables.number(varying([one.bytes for one in alike]))
-        keeper = {"kept_by": first.keeper._asdict()} if first.keeper else {}
+        keeper = {"kept_by": first.keeper.described()} if first.keeper else {}
         known = {"branch": first.branch, "where": first.where, "every": first.every}
         told.append({**known, "bytes": size, **keeper})
     return {"growing": told} if told else {}
@@ -287,7 +287,7 @@ def _facts(runs: list[RunResult], gpu: str, parts: int, tables: Tables) -> dict[
         "settings": first.settings,
         "names_root": True,
         "passes": first.passes,
-        **({"kept_by": first.keeper._asdict()} if first.keeper else {}),
+        **({"kept_by": first.keeper.described()} if first.keeper else {}),
         "host": _host([run.host for run in runs], parts, tables),
         **_epoch([run.epoch for run in runs], tables),
         **_lost(runs, parts),

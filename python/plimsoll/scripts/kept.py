@@ -11,9 +11,10 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,21 +25,40 @@ from .run import Kept
 _DEEPEST = 4
 #: Referrers of one object, and tensors, that are looked at.
 _MOST = 64
+_MOST_LOOKS = 256
+
+
+class _Holder(NamedTuple):
+    name: str
+    #: Of the class where it is an attribute.
+    file: str
+    #: What holds it has room for so many; 0 where it has for all.
+    most: int = 0
 
 
 def find_keeper(is_kept: Callable[[torch.Tensor], bool]) -> Kept | None:
-    """Of the tensors for which `is_kept`: who holds the first of them. To be called from within the
-    script, whose frames are looked at."""
+    """Of the tensors for which `is_kept`: who holds the first of them, or the first that is held
+    for good. To be called from within the script, whose frames are looked at."""
     frames = list(_frames(sys._getframe(1)))
     tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]
     kept = [one for one in tensors if is_kept(one)][:_MOST]
-    ours = {id(tensors), id(kept)}
+    search = _Search(frames, {id(tensors), id(kept)})
     del tensors
-    for tensor in kept:
-        name, file = _holder(tensor, frames, ours, _DEEPEST)
-        if name:
-            return Kept(name, _line_that_fills(name, file, frames))
-    return None
+    found = _for_good(search.holder(tensor) for tensor in kept)
+    if found is None:
+        return None
+    return Kept(found.name, _line_that_fills(found.name, found.file, frames), found.most)
+
+
+def _for_good(holders: Iterable[_Holder | None]) -> _Holder | None:
+    """The first that lets go of nothing, or the one that has room for most."""
+    most: _Holder | None = None
+    for one in holders:
+        if one is not None and not one.most:
+            return one
+        if one is not None and (most is None or one.most > most.most):
+            most = one
+    return most
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -48,39 +68,47 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _holder(
-    value: Any, frames: list[FrameType], ours: set[int], depth: int
-) -> tuple[str, str]:
-    """The name under which it is held, and the file of a class where it is an attribute."""
-    for frame in frames:
-        for name, local in frame.f_locals.items():
-            if local is value and not name.startswith("_"):
-                return name, frame.f_code.co_filename
-    if not depth:
-        return "", ""
-    for referrer in gc.get_referrers(value)[:_MOST]:
-        if id(referrer) in ours or isinstance(referrer, (FrameType, ModuleType)):
-            continue
-        found = _held_in(referrer, value, frames, ours, depth)
-        if found[0]:
-            return found
-    return "", ""
+class _Search:
+    def __init__(self, frames: list[FrameType], ours: set[int]) -> None:
+        """`ours`: lists, by id, that only this search has."""
+        self._frames = frames
+        self._ours = ours
+        #: Times that all of Python's objects may be looked through.
+        self._left = _MOST_LOOKS
 
+    def holder(self, value: Any, depth: int = _DEEPEST) -> _Holder | None:
+        """The name under which it is held."""
+        for frame in self._frames:
+            for name, local in frame.f_locals.items():
+                if local is value and not name.startswith("_"):
+                    return _Holder(name, frame.f_code.co_filename)
+        if not depth or not self._left:
+            return None
+        self._left -= 1
+        referrers = gc.get_referrers(value)[:_MOST]
+        self._ours.add(id(referrers))
+        foreign = (one for one in referrers if id(one) not in self._ours)
+        return _for_good(
+            self._held_in(one, value, depth)
+            for one in foreign
+            if not isinstance(one, (FrameType, ModuleType))
+        )
 
-def _held_in(
-    referrer: Any, value: Any, frames: list[FrameType], ours: set[int], depth: int
-) -> tuple[str, str]:
-    if isinstance(referrer, (dict, list, tuple, set)):
-        owner = _owner_of(referrer) if isinstance(referrer, dict) else None
-        if owner is None:
-            return _holder(referrer, frames, ours | {id(referrer)}, depth - 1)
-        referrer = owner
-    if isinstance(referrer, torch.Tensor):
-        return "", ""
-    attributes = getattr(referrer, "__dict__", {})
-    name = next((key for key, held in attributes.items() if held is value), "")
-    kind = type(referrer)
-    return (f"{kind.__name__}.{name}", _file_of(kind)) if name else ("", "")
+    def _held_in(self, referrer: Any, value: Any, depth: int) -> _Holder | None:
+        if isinstance(referrer, (dict, list, tuple, set, deque)):
+            owner = _owner_of(referrer) if isinstance(referrer, dict) else None
+            if owner is None:
+                self._ours.add(id(referrer))
+                found = self.holder(referrer, depth - 1)
+                room = getattr(referrer, "maxlen", None)
+                return found._replace(most=room) if found and room else found
+            referrer = owner
+        if isinstance(referrer, torch.Tensor):
+            return None
+        attributes = getattr(referrer, "__dict__", {})
+        name = next((key for key, held in attributes.items() if held is value), "")
+        kind = type(referrer)
+        return _Holder(f"{kind.__name__}.{name}", _file_of(kind)) if name else None
 
 
 def _owner_of(attributes: dict[Any, Any]) -> Any:

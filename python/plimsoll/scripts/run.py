@@ -59,6 +59,13 @@ class Kept(NamedTuple):
     name: str
     #: "train.py:32"; empty where no line was found that fills it.
     where: str
+    #: It has room for so many, and lets go of the oldest; 0 where it keeps all.
+    most: int = 0
+
+    def described(self) -> dict[str, Any]:
+        """For the job's file."""
+        known = self._asdict()
+        return known if self.most else {"name": self.name, "where": self.where}
 
 
 class Growing(NamedTuple):

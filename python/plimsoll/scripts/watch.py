@@ -374,7 +374,9 @@ class Watch:
         second = recorder.events[self.begins[-2] : self.begins[-1]]
         made = {new.storage for event in second if isinstance(event, Call) for new in event.made}
         left = made & recorder.alive()
-        return find_keeper(lambda tensor: recorder.number(tensor) in left) if left else None
+        if not left:
+            return None
+        return self.coming_due.bounded(find_keeper(lambda one: recorder.number(one) in left))
 
     def _evaluates(self) -> bool:
         """Nothing is set to training: then the batches of the training's own data are evaluated."""

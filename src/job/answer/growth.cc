@@ -97,6 +97,10 @@ std::optional<Growth> GrowthOf(const Trial& trial, const Setting& setting) {
                 .holders = HeldBy(trial, last),
                 .keeper = setting.job->keeper,
                 .steps = StepsThatRun(trial, bytes)};
+  if (growth.keeper && growth.keeper->most > 0) {
+    growth.full_at = growth.keeper->most + 1;
+    growth.uncounted = Product(bytes, std::max<std::int64_t>(0, growth.full_at - setting.steps));
+  }
   if (growth.EndsTheJob()) growth.without = Without(setting);
   return growth;
 }
@@ -111,6 +115,10 @@ std::optional<Growth> GrowthOfDue(const Trial& trial, const DueGrowth& due) {
   growth.holders.push_back(
       {.where = due.where, .category = Category::kTemporaries, .bytes = bytes, .count = 1});
   growth.steps = Product(due.every, kTimesSeen + left / bytes);
+  if (due.keeper && due.keeper->most > 0) {
+    growth.full_at = Product(due.every, due.keeper->most);
+    growth.uncounted = Product(bytes, std::max<std::int64_t>(0, due.keeper->most - kTimesSeen));
+  }
   return growth;
 }
 

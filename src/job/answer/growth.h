@@ -25,11 +25,16 @@ struct Growth {
   std::optional<Keeper> keeper = {};
   /// So many steps run; the next one does not.
   std::int64_t steps = 0;
+  /// What keeps it is full by then, and what is oldest goes; 0 where it never is.
+  std::int64_t full_at = 0;
+  /// What it has then beside what was seen of the job.
+  Bytes uncounted = 0;
   /// What the job takes, in all that was seen of it, if nothing of a step outlives it.
   std::optional<TrialResult> without = {};
 
   /// Whether it ends the job before anybody would: a number kept from each step never does.
-  bool EndsTheJob() const { return steps < kManySteps; }
+  bool EndsTheJob() const { return steps < kManySteps && !StaysWithin(); }
+  bool StaysWithin() const { return full_at > 0 && steps >= full_at; }
   static constexpr std::int64_t kManySteps = 100'000;
 };
 

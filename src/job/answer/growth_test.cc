@@ -108,6 +108,47 @@ TEST(Growth, OfStepsAndOfWhatComesDueTheFirstToEndTheJobIsTold) {
   EXPECT_EQ(Predict(grows_in_steps, WithRoom(kGiB), {.batch = 4})->growth->every, 2);
 }
 
+/// As KeepsFor(3), of which the last `most` are kept.
+Job KeepsTheLast(std::int64_t most) {
+  Job job = KeepsFor(3).job;
+  job.keeper = Keeper{.name = "kept", .where = "train.py:9", .most = most};
+  return job;
+}
+
+TEST(Growth, WhatHasRoomForFewStepsIsFilled) {
+  const Result<Prediction> full = Predict(KeepsTheLast(20), WithRoom(kGiB), {.batch = 4});
+  ASSERT_TRUE(full.ok() && full->growth);
+  EXPECT_EQ(full->steps, 21);
+  EXPECT_FALSE(full->growth->EndsTheJob());
+  EXPECT_EQ(full->growth->uncounted, 0);
+  EXPECT_TRUE(full->Runs());
+  EXPECT_EQ(
+      full->trial.needs.allocated.best,
+      Predict(KeepsFor(3).job, WithRoom(kGiB), {.batch = 4, .steps = 21})->trial.needs.allocated.best);
+  // Full, it is more than the card has.
+  EXPECT_FALSE(Predict(KeepsTheLast(60), WithRoom(256 * kMiB), {.batch = 4})->Runs());
+}
+
+TEST(Growth, WhatHasRoomForManyStepsEndsTheJobIfItsRoomIsMoreThanTheCards) {
+  const Result<Prediction> more = Predict(KeepsTheLast(1000), WithRoom(kGiB), {.batch = 4});
+  EXPECT_LT(more->growth->steps, 239);
+  EXPECT_FALSE(more->Runs());
+  const Result<Prediction> less = Predict(KeepsTheLast(200), WithRoom(kGiB), {.batch = 4});
+  EXPECT_TRUE(less->Runs());
+  EXPECT_EQ(less->growth->uncounted, (201 - less->steps) * 4 * kMiB);
+}
+
+TEST(Growth, WhatComesDueIsKeptUntilThereIsNoRoom) {
+  JobMaker maker = KeepsEvery50();
+  const auto growth = [&](std::int64_t most) {
+    maker.job.growing[0].keeper->most = most;
+    return *GrowthOf(maker, kGiB);
+  };
+  EXPECT_TRUE(growth(100).EndsTheJob());
+  EXPECT_FALSE(growth(20).EndsTheJob());
+  EXPECT_EQ(growth(20).uncounted, 17 * 32 * kMiB);
+}
+
 TEST(Growth, WhatComesDueAtStepsThatAreNotKnownIsNoGrowth) {
   JobMaker maker = KeepsEvery50();
   maker.job.growing[0].every = 0;

@@ -178,6 +178,28 @@ void AddAsked(const Trial& trial, Prediction& prediction) {
   }
 }
 
+/// Of a job that it does not end: how far it goes.
+std::string UntilFull(const Growth& growth) {
+  if (!growth.StaysWithin()) {
+    return fmt::format("; it would take {} steps to fill the card", growth.steps);
+  }
+  const std::string until =
+      fmt::format(", until {} has {} of them", growth.keeper->name, growth.keeper->most);
+  if (growth.uncounted == 0) return until + ", and that is counted";
+  return fmt::format("{}: {} beside what is counted, and there is room for it", until,
+                     FormatBytes(growth.uncounted));
+}
+
+void AddGrowth(Prediction& prediction) {
+  if (!prediction.growth || prediction.growth->EndsTheJob()) return;
+  const Growth& growth = *prediction.growth;
+  prediction.assumptions.push_back(fmt::format(
+      "{} {} more allocated than {}{}",
+      growth.branch.empty() ? "each step leaves" : growth.branch + " leaves",
+      FormatBytes(growth.bytes), growth.branch.empty() ? "the one before" : "it found",
+      UntilFull(growth)));
+}
+
 void AddAssumptions(const Trial& trial, Prediction& prediction) {
   prediction.assumptions = trial.setting().job->notes;
   AssumeOfCard(trial.setting().gpu, prediction);
@@ -225,14 +247,7 @@ void AddAssumptions(const Trial& trial, Prediction& prediction) {
                     "unless it is started with --shm-size or --ipc=host",
                     FormatBytes(prediction.host->shared()), FormatBytes(kSharedOfContainers)));
   }
-  if (prediction.growth && !prediction.growth->EndsTheJob()) {
-    const Growth& growth = *prediction.growth;
-    prediction.assumptions.push_back(
-        fmt::format("{} {} more allocated than {}; it would take {} steps to fill the card",
-                    growth.branch.empty() ? "each step leaves" : growth.branch + " leaves",
-                    FormatBytes(growth.bytes),
-                    growth.branch.empty() ? "the one before" : "it found", growth.steps));
-  }
+  AddGrowth(prediction);
 }
 
 }  // namespace

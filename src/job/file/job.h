@@ -121,6 +121,8 @@ struct Release {
 struct Keeper {
   std::string name;
   std::string where;
+  /// It has room for so many, and lets go of the oldest; 0 where it keeps all.
+  std::int64_t most = 0;
 };
 
 /// What a script leaves each time that something comes due in it, beside what it has left before.

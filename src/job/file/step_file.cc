@@ -94,7 +94,12 @@ class Reader : public JsonItems {
   std::optional<Keeper> ReadKeeper(const Json& kept) {
     if (kept.is_null()) return std::nullopt;
     if (!kept["name"].is_text() || !kept["where"].is_text()) Refuse("\"kept_by\" has no name");
-    return Keeper{.name = *kept["name"].text(), .where = *kept["where"].text()};
+    Keeper keeper{.name = *kept["name"].text(), .where = *kept["where"].text()};
+    if (const Json& most = kept["most"]; !most.is_null()) {
+      if (!IsInteger(most) || Int(most) < 1) Refuse("\"kept_by\" keeps no number of them");
+      keeper.most = Int(most);
+    }
+    return keeper;
   }
 
   void ReadGrowing(const Json& document) {

@@ -49,6 +49,14 @@ constexpr int kSettled = 5;
 /// What comes after the steps finds the cache as the last of them left it, and that may change from
 /// step to step: so few are all run.
 constexpr int kMostCounted = 12;
+/// What keeps so many steps' tensors, or fewer, is filled.
+constexpr std::int64_t kMostFilled = 64;
+
+/// In the step behind the last that it has room for, what keeps the tensors of steps is full.
+int StepsToFill(const Job& job) {
+  if (!job.keeper || job.keeper->most > kMostFilled) return 0;
+  return static_cast<int>(job.keeper->most) + 1;
+}
 
 int StepsOf(const Job& job, const Variant& variant, std::int64_t batch) {
   if (!job.sequence.empty()) return static_cast<int>(kBeforeSequence + job.sequence.size());
@@ -139,7 +147,8 @@ Result<Setting> MakeSetting(std::shared_ptr<const Job> job, const Gpu& gpu,
   const ContextSize nccl = NcclOf(*job, **variant, gpu);
   const auto precision = static_cast<std::size_t>(*variant - job->variants.data());
   const TorchVersion torch = TorchFor(*job, options);
-  const std::int64_t steps = options.steps.value_or(StepsOf(*job, **variant, options.batch));
+  const std::int64_t steps = options.steps.value_or(
+      std::max(StepsOf(*job, **variant, options.batch), StepsToFill(*job)));
   return Setting{.job = std::move(job),
                  .precision = precision,
                  .batch = options.batch,
