@@ -394,3 +394,27 @@ def test_losses_of_the_last_steps_are_counted_as_they_fill(tmp_path: Path) -> No
     assert told["full"]["growth"]["kept_by"]["most"] == 20 and told["full"]["steps"] == 21
     [said] = [one for one in told["full"]["assumptions"] if "until losses has 20 of them" in one]
     assert said.endswith("and that is counted")
+
+
+def test_a_flag_is_set_elsewhere(tmp_path: Path) -> None:
+    lines = [
+        "is_last = step > 1000",
+        "is_due = step > 0 and step % 50 == 0",
+        "if is_due: model.eval()",
+        "if is_due or is_last:",
+        "    snapshots.append(copied())",
+        "    model.train()",
+    ]
+    told = captured(tmp_path, job("\n        ".join(lines)), "{batch}").document
+    [growing] = told["growing"]
+    assert growing["branch"].endswith("`if is_due or is_last:`") and growing["bytes"] == WEIGHTS
+    assert growing["every"] == 50 and not notes(told, "not reached")
+
+
+def test_a_flag_is_what_it_was_last_set_to() -> None:
+    text = "def f(step):\n  due = step % 5 == 0\n  due = ready()\n  if due: save()\n"
+    assert marked(text)[1] == ""
+    text = "def f(step):\n  due = step % 5 == 0\ndef g(due):\n  if due: save()\n"
+    assert marked(text)[1] == ""
+    marker, said = marked("def f(step):\n  due = step % 5 == 0\n  if not due: return\n  save()\n")
+    assert len(marker.tests) == 1 and "due = __plimsoll_asks__(0, step % 5 == 0, step, 5)" in said

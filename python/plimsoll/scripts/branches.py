@@ -122,6 +122,8 @@ class _File:
         self._cut_to = marker.cut_to
         self._path = path
         self._source = source
+        #: Of the function at hand, by name: `is_due = step % 50 == 0`.
+        self._flags: dict[str, ast.Assign] = {}
 
     def block(self, statements: list[ast.stmt], around: _Around) -> None:
         for statement in list(statements):
@@ -134,12 +136,30 @@ class _File:
                     statement.test = self._asking(
                         statement.test, True, nowhere, _trimmed(statement)
                     )
+                flags = self._flags
+                if isinstance(statement, _FUNCTIONS):
+                    self._flags = {}
                 for inner in _blocks(statement):
                     self.block(inner, _inside(statement, around))
+                self._flags = flags
+                self._note_flag(statement)
+
+    def _note_flag(self, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                name = target.id if isinstance(target, ast.Name) else ""
+                if any(map(_part, _leaves(statement.value))):
+                    self._flags[name] = statement
+                else:
+                    self._flags.pop(name, None)
+
+    def _flag(self, test: ast.expr) -> ast.Assign | None:
+        return self._flags.get(test.id) if isinstance(test, ast.Name) else None
 
     def _if(self, statement: ast.If, block: list[ast.stmt], around: _Around) -> None:
         body, rest = statement.body, _rest(statement, block)
-        goes_by_counter = any(_parts(statement.test))
+        leaves = list(_leaves(statement.test))
+        goes_by_counter = any(map(_part, leaves)) or any(map(self._flag, leaves))
         yes = self._branch(statement, body, around) if goes_by_counter else None
         no = self._branch(statement, rest, around) if goes_by_counter else None
         self.block(body, around if yes is None else around._replace(branch=yes))
@@ -194,8 +214,10 @@ class _File:
             test.values = [self._asking(value, truth, leads) for value in test.values]
         elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             test.operand = self._asking(test.operand, not truth, leads)
+        elif flag := self._flag(test):
+            flag.value = self._asking(flag.value, truth, leads)
         else:
-            part = _part(test)
+            part = _part(_unmarked(test))
             here = {True: leads[truth], False: leads[not truth]}
             matters = [part.due] if part and part.kind == PERIOD else [True, False]
             if part is None or not trims and all(here[one] is None for one in matters):
@@ -234,16 +256,22 @@ class _Part(NamedTuple):
     bound: ast.expr
 
 
-def _parts(test: Any) -> Iterator[_Part]:
+def _leaves(test: ast.expr) -> Iterator[ast.expr]:
+    """What `and`, `or` and `not` join."""
     if isinstance(test, ast.BoolOp):
         for value in test.values:
-            yield from _parts(value)
+            yield from _leaves(value)
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _parts(test.operand)
+        yield from _leaves(test.operand)
     else:
-        part = _part(test)
-        if part is not None:
-            yield part
+        yield test
+
+
+def _unmarked(test: ast.expr) -> ast.expr:
+    """A flag may be asked for more than once."""
+    while isinstance(test, ast.Call) and _name_of(test) == ASKS:
+        test = test.args[1]
+    return test
 
 
 def _part(test: ast.expr) -> _Part | None:
