@@ -418,3 +418,19 @@ def test_a_flag_is_what_it_was_last_set_to() -> None:
     assert marked(text)[1] == ""
     marker, said = marked("def f(step):\n  due = step % 5 == 0\n  if not due: return\n  save()\n")
     assert len(marker.tests) == 1 and "due = __plimsoll_asks__(0, step % 5 == 0, step, 5)" in said
+
+
+def test_in_a_closure_that_the_optimizer_calls(tmp_path: Path) -> None:
+    text = job().split("        loss =")[0] + """
+        def closure():
+            loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+            optimizer.zero_grad()
+            loss.backward()
+            if step % 50 == 0:
+                snapshots.append(copied())
+            return loss
+        optimizer.step(closure)
+"""
+    [growing] = once(tmp_path, text).growing
+    assert growing.every == 50 and growing.bytes == WEIGHTS
+    assert growing.keeper is not None and growing.keeper.name == "snapshots"

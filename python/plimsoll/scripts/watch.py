@@ -493,7 +493,9 @@ class Watch:
     @property
     def is_between(self) -> bool:
         """The script's own loop runs: no model, no evaluation, no step of an optimizer."""
-        if self._depth or self._fetches or self._places.in_model() or self._evaluates():
+        # A closure that an optimizer is given, as by Lightning, has autograd: it is the loop's.
+        in_optimizer = self._depth and not torch.is_grad_enabled()
+        if in_optimizer or self._fetches or self._places.in_model() or self._evaluates():
             return False
         in_backward = torch._C._current_autograd_node() is not None
         return not in_backward and self.later.batch_trains is not False
