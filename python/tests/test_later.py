@@ -400,3 +400,10 @@ def test_the_evaluation_of_a_trainer_is_brought_forward(tmp_path: Path) -> None:
 def test_a_trainer_without_an_evaluation_gets_none(tmp_path: Path) -> None:
     told = captured(tmp_path, TRAINER, "{batch}", "no").document
     assert parts(told) == []
+
+
+def test_what_is_compiled_and_never_called_is_no_compiling_script(tmp_path: Path) -> None:
+    """As libraries do where they are imported."""
+    unused = "@torch.compile(dynamic=False)\ndef unused(x): return x\n"
+    told = captured(tmp_path, JOB.replace("for epoch", f"{unused}for epoch", 1), "{batch}").document
+    assert not any("compile" in note for note in told["notes"])

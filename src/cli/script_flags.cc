@@ -171,8 +171,9 @@ void ScriptFlags::AddPointsTo(Flags& flags) {
                  "with --run or hf:config.json, of values that a capture does not have: "
                  "routing=balanced (unless given), routing=skewed:F (the busiest expert gets F "
                  "times its share), routing=worst (one expert gets every token), mask=SHARE (of "
-                 "its elements that a mask selects, 0 to 1; all unless given); with commas, or "
-                 "again",
+                 "its elements that a mask selects, 0 to 1; all unless given), outliers=SHARE (of the "
+                 "columns that go into layers in 8 bits, 0 to 1; none unless given); with commas, "
+                 "or again",
                  [this](const std::string& text) { return ReadAssumptions(text, assume); });
 }
 

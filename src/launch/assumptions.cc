@@ -48,7 +48,7 @@ Error Refused(std::string_view part) {
   return {.message = fmt::format("'{}' cannot be assumed", part),
           .hint =
               "give one or more of these, with commas: routing=balanced, routing=skewed:F (F "
-              "from 1 on), routing=worst, mask=SHARE (0 to 1)"};
+              "from 1 on), routing=worst, mask=SHARE, outliers=SHARE (0 to 1)"};
 }
 
 Error Twice(std::string_view name) {
@@ -65,12 +65,11 @@ std::optional<Error> ReadOne(std::string_view part, Assumptions& to) {
     to.routing = RoutingIn(value);
     return to.routing ? std::nullopt : std::optional(Refused(part));
   }
-  if (name != "mask") return Refused(part);
-  if (to.mask) return Twice(name);
-  const std::optional<double> share = NumberIn(value);
-  if (!share || *share > 1) return Refused(part);
-  to.mask = share;
-  return std::nullopt;
+  if (name != "mask" && name != "outliers") return Refused(part);
+  std::optional<double>& share = name == "mask" ? to.mask : to.outliers;
+  if (share) return Twice(name);
+  share = NumberIn(value);
+  return share && *share <= 1 ? std::nullopt : std::optional(Refused(part));
 }
 
 std::string AsText(const Routing& routing) {
@@ -100,6 +99,7 @@ std::string AsText(const Assumptions& assumptions) {
   std::vector<std::string> parts;
   if (assumptions.routing) parts.push_back(AsText(*assumptions.routing));
   if (assumptions.mask) parts.push_back("mask=" + AsText(*assumptions.mask));
+  if (assumptions.outliers) parts.push_back("outliers=" + AsText(*assumptions.outliers));
   return fmt::format("{}", fmt::join(parts, ","));
 }
 

@@ -24,6 +24,8 @@ struct Assumptions {
   std::optional<Routing> routing;
   /// How much a mask selects, from 0 to 1.
   std::optional<double> mask;
+  /// Of the columns that go into layers in 8 bits: those that are kept in 16 bits too, from 0 to 1.
+  std::optional<double> outliers;
 
   bool operator==(const Assumptions&) const = default;
 };

@@ -21,6 +21,8 @@ TEST(Assumptions, EachFormIsRead) {
   EXPECT_EQ(Read("mask=0").mask, 0.0);
   EXPECT_EQ(Read("mask=1").mask, 1.0);
   EXPECT_FALSE(Read("mask=1").routing);
+  EXPECT_EQ(Read("outliers=0.01").outliers, 0.01);
+  EXPECT_FALSE(Read("outliers=0.01").mask);
 }
 
 TEST(Assumptions, FlagsThatAreGivenAgainAddUp) {
@@ -33,7 +35,7 @@ TEST(Assumptions, FlagsThatAreGivenAgainAddUp) {
 
 TEST(Assumptions, WhatIsWrittenIsReadAgain) {
   for (const char* text : {"routing=balanced", "routing=skewed:3", "mask=0.0000000000001",
-                           "routing=skewed:123456789012.25", "routing=worst,mask=0.125"}) {
+                           "routing=skewed:123456789012.25", "routing=worst,mask=0.125", "mask=0.5,outliers=0.01"}) {
     EXPECT_EQ(AsText(Read(text)), text);
   }
   EXPECT_EQ(AsText(Assumptions{}), "");

@@ -13,7 +13,10 @@ from typing import Callable
 from .errors import CaptureError
 from .notes import Note, Notes
 
-_FORMS = "routing=balanced, routing=skewed:F (F from 1 on), routing=worst, mask=SHARE (0 to 1)"
+_FORMS = (
+    "routing=balanced, routing=skewed:F (F from 1 on), routing=worst, "
+    "mask=SHARE, outliers=SHARE (0 to 1)"
+)
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
 #: As many as a float keeps.
 _MOST_DIGITS = 15
@@ -28,6 +31,8 @@ class Assumptions:
     skew: float | None = None
     #: How much a mask selects of which nothing is known.
     mask: float | None = None
+    #: Of the columns that go into layers in 8 bits: those that are kept in 16.
+    outliers: float | None = None
     #: What stated them, as notes name it.
     by: str = "`assume`"
 
@@ -36,6 +41,9 @@ class Assumptions:
 
     def note_routing(self, note: Note) -> None:
         note(self._of_routing())
+
+    def note_outliers(self, note: Note) -> None:
+        note(self._of_outliers())
 
     def note_unused(self, notes: Notes) -> None:
         """At the end: a user who states something should hear that it made no difference."""
@@ -49,6 +57,20 @@ class Assumptions:
                 f"what {self.by} says of the routing changed nothing: no size was seen to depend "
                 "on a choice among experts"
             )
+        if self.outliers is not None and self._of_outliers() not in notes.texts:
+            notes(f"what {self.by} says of outliers changed nothing: no layer in 8 bits was seen")
+
+    def _of_outliers(self) -> str:
+        if self.outliers is None:
+            return (
+                "what goes into layers in 8 bits is taken to have no outliers (values beyond the "
+                "threshold): the columns that have some are kept in 16 bits too"
+            )
+        share = 100 * self.outliers
+        return (
+            f"{share:g} % of the columns that go into layers in 8 bits are taken to have outliers, "
+            f"as {self.by} says"
+        )
 
     def _of_mask(self) -> str:
         share = 100 * (self.mask or 0.0)
@@ -76,7 +98,7 @@ def parse_assumptions(text: str, by: str = "`assume`") -> Assumptions:
         if name in found:
             raise _refused(f"{by} is {text!r}, which says twice what {name} is")
         found[name] = read(value, by)
-    return Assumptions(found.get("routing"), found.get("mask"), by)
+    return Assumptions(found.get("routing"), found.get("mask"), found.get("outliers"), by)
 
 
 def _routing(value: str, by: str) -> float | None:
@@ -90,11 +112,14 @@ def _routing(value: str, by: str) -> float | None:
     raise _refused(f"{by} has the routing {value!r}")
 
 
-def _mask(value: str, by: str) -> float:
-    number = _number(value)
-    if number is None or number > 1:
-        raise _refused(f"{by} has the mask {value!r}")
-    return number
+def _share(of: str) -> Callable[[str, str], float]:
+    def read(value: str, by: str) -> float:
+        number = _number(value)
+        if number is None or number > 1:
+            raise _refused(f"{by} has the {of} {value!r}")
+        return number
+
+    return read
 
 
 def _number(text: str) -> float | None:
@@ -106,5 +131,9 @@ def _refused(what: str) -> CaptureError:
     return CaptureError(what, hint=f"Give one or more of these, with commas: {_FORMS}")
 
 
-_READERS: dict[str, Callable[[str, str], float | None]] = {"routing": _routing, "mask": _mask}
+_READERS: dict[str, Callable[[str, str], float | None]] = {
+    "routing": _routing,
+    "mask": _share("mask"),
+    "outliers": _share("outliers"),
+}
 NOTHING_STATED = Assumptions()

@@ -7,6 +7,7 @@ load.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import logging
@@ -15,7 +16,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, Callable
 
 import torch
@@ -169,19 +170,30 @@ class Compiling(Listener):
         return [Patch(kind, name, torch._dynamo.disable(vars(kind)[name])) for kind in kinds]
 
     def _left_out(self) -> list[Patch]:
-        def say() -> None:
+        def say(line: str | None) -> None:
             self.asked = True
-            self._note(
-                f"{current_line()}: torch.compile is left out: the figures are those of eager mode"
-            )
+            self._note(f"{line}: torch.compile is left out: the figures are those of eager mode")
 
         def compiled(what: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if getattr(what, "__module__", None) != _FLEX:
-                say()
-            return (lambda function: function) if what is None else what
+            if what is None:
+                return compiled
+            line = current_line()
+            if getattr(what, "__module__", None) == _FLEX:
+                return what
+            if not isinstance(what, FunctionType):
+                say(line)
+                return what
+
+            # Libraries compile functions that a job may never call.
+            @functools.wraps(what)
+            def when_called(*args: Any, **kwargs: Any) -> Any:
+                say(line)
+                return what(*args, **kwargs)
+
+            return when_called
 
         def compile_module(module: nn.Module, *args: Any, **kwargs: Any) -> None:
-            say()
+            say(current_line())
 
         patches = [Patch(torch, "compile", compiled), Patch(nn.Module, "compile", compile_module)]
         # What was compiled before the capture began switches its compiler on when it is called.
@@ -191,7 +203,7 @@ class Compiling(Listener):
 
             def off(callback: Any) -> Any:
                 if callable(callback):
-                    say()
+                    say(current_line())
                 return switch(None if callable(callback) else callback)
 
             patches.append(Patch(dynamo, _switch_of(dynamo), off))

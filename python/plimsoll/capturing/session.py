@@ -15,7 +15,7 @@ from ..events.repeated import Layers
 from ..knowledge.values import Values
 from ..world.libraries import libraries_not_tracing
 from ..world.model import OnDevice, tensors_in_order
-from ..world.quantized import products_of_4_bit_weights
+from ..world.quantized import products_of_quantized_weights
 from .attention import attention_as_one_call, flex_attention_as_one_call
 from .cells import cells_without_data
 from .compiling import Compiling
@@ -48,7 +48,7 @@ def recording(
         stack.enter_context(recurrent_as_one_call(recorder))
         stack.enter_context(cells_without_data())
         stack.enter_context(libraries_not_tracing())
-        stack.enter_context(products_of_4_bit_weights())
+        stack.enter_context(products_of_quantized_weights(note, stated))
         stack.enter_context(no_overflow())
         stack.enter_context(scalers_as_new(recorder, note))
         stack.enter_context(places)

@@ -42,6 +42,7 @@ from ..world.device import phantom_device
 from ..world.draws import Draws
 from ..world.libraries import libraries_not_tracing
 from ..world.model import building
+from ..world.quantized import products_of_quantized_weights
 from ..world.surroundings import surroundings
 from .checkpoints import LibrariesFiles
 from .files import SavedFiles
@@ -165,6 +166,9 @@ class _Process:
         if not self._libraries_are_patched:
             self._libraries_are_patched = True
             self._contexts.enter_context(libraries_not_tracing())
+            self._contexts.enter_context(
+                products_of_quantized_weights(self._notes, self._run.stated)
+            )
             self._contexts.enter_context(patched(brought_forward(self._watch)))
             self._patch_files()
             self._contexts.enter_context(

@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -251,31 +252,61 @@ def adamw_8bit() -> plimsoll.Capture:
     return made
 
 
+class Adapted(nn.Module):
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down = nn.Linear(64, 4, bias=False)
+        self.up = nn.Linear(4, 1024, bias=False)
+        self.head = nn.Linear(1024, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(F.relu(self.base(x) + self.up(self.down(x))))
+
+
+def adapters_alone(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return adamw(one for one in parameters if one.requires_grad)
+
+
 @kind("bitsandbytes: Linear4bit with LoRA", needs=("bitsandbytes",), nightly=True)
 def linear_4bit() -> plimsoll.Capture:
     import bitsandbytes
 
-    class Adapted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.base = bitsandbytes.nn.Linear4bit(
-                64, 1024, compute_dtype=torch.bfloat16, quant_type="nf4"
-            ).requires_grad_(False)
-            self.down = nn.Linear(64, 4, bias=False)
-            self.up = nn.Linear(4, 1024, bias=False)
-            self.head = nn.Linear(1024, 10)
+    def adapted() -> nn.Module:
+        base = bitsandbytes.nn.Linear4bit(
+            64, 1024, compute_dtype=torch.bfloat16, quant_type="nf4"
+        )
+        return Adapted(base).to("cuda")
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.head(F.relu(self.base(x) + self.up(self.down(x))))
-
-    made = capture(
-        lambda: Adapted().to("cuda"),
-        lambda p: adamw(q for q in p if q.requires_grad),
-        rows,
-        classify,
-    )
+    made = capture(adapted, adapters_alone, rows, classify)
     held = [event for event in made.events if event[0] == "parameter" and not event[4]]
     layouts = [made.document["layouts"][event[2]] for event in held]
     assert ["uint8", [64 * 1024 // 2, 1], [1, 1]] in layouts, "two weights in a byte"
     assert "bitsandbytes.dequantize_4bit.default" in ops(made)
+    return made
+
+
+@kind(
+    "bitsandbytes: Linear8bitLt with LoRA",
+    assumes="is taken to have no outliers",
+    needs=("bitsandbytes",),
+    nightly=True,
+)
+def linear_8bit() -> plimsoll.Capture:
+    import bitsandbytes
+
+    def adapted() -> nn.Module:
+        base = bitsandbytes.nn.Linear8bitLt(64, 1024, has_fp16_weights=False, threshold=6.0)
+        return Adapted(base).to("cuda")
+
+    made = capture(adapted, adapters_alone, rows, classify)
+    held = [event for event in made.events if event[0] == "parameter" and not event[4]]
+    layouts = [made.document["layouts"][event[2]] for event in held]
+    assert ["int8", [1024, 64], [64, 1]] in layouts, "one weight in a byte"
+    assert "bitsandbytes.int8_linear_matmul.default" in ops(made)
+    assert "aten.addmm.default" not in ops(made)[: ops(made).index("aten.relu.default")]
+    assert any("taken to have no outliers" in note for note in made.notes)
+    some = capture(adapted, adapters_alone, rows, classify, assume="outliers=0.1")
+    assert "aten.addmm.default" in ops(some)[: ops(some).index("aten.relu.default")]
+    assert any("10 % of the columns" in note for note in some.notes)
     return made
