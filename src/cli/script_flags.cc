@@ -167,14 +167,15 @@ void ScriptFlags::AddPointsTo(Flags& flags) {
   flags.Text("--lengths", "L,M,N", lengths,
              "with --run and a length in braces: those to capture, 128,192,256 or around --length "
              "unless given");
-  flags.Repeated("--assume", "WHAT=VALUE",
-                 "with --run or hf:config.json, of values that a capture does not have: "
-                 "routing=balanced (unless given), routing=skewed:F (the busiest expert gets F "
-                 "times its share), routing=worst (one expert gets every token), mask=SHARE (of "
-                 "its elements that a mask selects, 0 to 1; all unless given), outliers=SHARE (of the "
-                 "columns that go into layers in 8 bits, 0 to 1; none unless given); with commas, "
-                 "or again",
-                 [this](const std::string& text) { return ReadAssumptions(text, assume); });
+  flags.Repeated(
+      "--assume", "WHAT=VALUE",
+      "with --run or hf:config.json, of values that a capture does not have: "
+      "routing=balanced (unless given), routing=skewed:F (the busiest expert gets F "
+      "times its share), routing=worst (one expert gets every token), mask=SHARE (of "
+      "its elements that a mask selects, 0 to 1; all unless given), outliers=SHARE (of the "
+      "columns that go into layers in 8 bits, 0 to 1; none unless given); with commas, "
+      "or again",
+      [this](const std::string& text) { return ReadAssumptions(text, assume); });
 }
 
 Result<Job> AtAskedLength(Job job, const std::optional<std::int64_t>& length) {

@@ -34,8 +34,9 @@ TEST(Assumptions, FlagsThatAreGivenAgainAddUp) {
 }
 
 TEST(Assumptions, WhatIsWrittenIsReadAgain) {
-  for (const char* text : {"routing=balanced", "routing=skewed:3", "mask=0.0000000000001",
-                           "routing=skewed:123456789012.25", "routing=worst,mask=0.125", "mask=0.5,outliers=0.01"}) {
+  for (const char* text :
+       {"routing=balanced", "routing=skewed:3", "mask=0.0000000000001",
+        "routing=skewed:123456789012.25", "routing=worst,mask=0.125", "mask=0.5,outliers=0.01"}) {
     EXPECT_EQ(AsText(Read(text)), text);
   }
   EXPECT_EQ(AsText(Assumptions{}), "");

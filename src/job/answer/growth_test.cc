@@ -122,9 +122,9 @@ TEST(Growth, WhatHasRoomForFewStepsIsFilled) {
   EXPECT_FALSE(full->growth->EndsTheJob());
   EXPECT_EQ(full->growth->uncounted, 0);
   EXPECT_TRUE(full->Runs());
-  EXPECT_EQ(
-      full->trial.needs.allocated.best,
-      Predict(KeepsFor(3).job, WithRoom(kGiB), {.batch = 4, .steps = 21})->trial.needs.allocated.best);
+  EXPECT_EQ(full->trial.needs.allocated.best,
+            Predict(KeepsFor(3).job, WithRoom(kGiB), {.batch = 4, .steps = 21})
+                ->trial.needs.allocated.best);
   // Full, it is more than the card has.
   EXPECT_FALSE(Predict(KeepsTheLast(60), WithRoom(256 * kMiB), {.batch = 4})->Runs());
 }

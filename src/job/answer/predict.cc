@@ -193,11 +193,11 @@ std::string UntilFull(const Growth& growth) {
 void AddGrowth(Prediction& prediction) {
   if (!prediction.growth || prediction.growth->EndsTheJob()) return;
   const Growth& growth = *prediction.growth;
-  prediction.assumptions.push_back(fmt::format(
-      "{} {} more allocated than {}{}",
-      growth.branch.empty() ? "each step leaves" : growth.branch + " leaves",
-      FormatBytes(growth.bytes), growth.branch.empty() ? "the one before" : "it found",
-      UntilFull(growth)));
+  prediction.assumptions.push_back(
+      fmt::format("{} {} more allocated than {}{}",
+                  growth.branch.empty() ? "each step leaves" : growth.branch + " leaves",
+                  FormatBytes(growth.bytes), growth.branch.empty() ? "the one before" : "it found",
+                  UntilFull(growth)));
 }
 
 void AddAssumptions(const Trial& trial, Prediction& prediction) {

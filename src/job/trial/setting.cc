@@ -147,8 +147,8 @@ Result<Setting> MakeSetting(std::shared_ptr<const Job> job, const Gpu& gpu,
   const ContextSize nccl = NcclOf(*job, **variant, gpu);
   const auto precision = static_cast<std::size_t>(*variant - job->variants.data());
   const TorchVersion torch = TorchFor(*job, options);
-  const std::int64_t steps = options.steps.value_or(
-      std::max(StepsOf(*job, **variant, options.batch), StepsToFill(*job)));
+  const std::int64_t steps =
+      options.steps.value_or(std::max(StepsOf(*job, **variant, options.batch), StepsToFill(*job)));
   return Setting{.job = std::move(job),
                  .precision = precision,
                  .batch = options.batch,
