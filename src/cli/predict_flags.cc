@@ -182,13 +182,13 @@ Result<ReadFilesResult> ReadFiles(const PredictFlags& flags, std::optional<std::
                       .batch = flags.batch,
                       .gpu = CapturedFor(flags.gpu)};
   Choice choice = flags.Chosen();
+  request.precision = choice.TextOf(kPrecisionLever.name);
   if (!flags.script.run) {
     if (std::optional<Error> error = NoStep(flags.files[0])) return *error;
     // A model that is made anew is made as it is asked for; the rest are levers.
     if (IsConfiguration(flags.files[0])) {
       request.over_lengths = flags.max_length;
       request.around = around;
-      request.precision = choice.TextOf(kPrecisionLever.name);
       choice = choice.Without(kPrecisionLever.name);
       if (TorchMakes(choice.TextOf(kOptimizerLever.name))) {
         request.optimizer = choice.TextOf(kOptimizerLever.name);

@@ -101,15 +101,17 @@ std::optional<Error> Capture(const StepRequest& request, const std::string& to) 
   const std::string gpu = request.gpu.empty() ? std::string(kGpu) : request.gpu;
   if (request.script.run) {
     const Reminder reminder;
-    return CaptureScript({.command = request.script.command,
-                          .batches = request.batches,
-                          .batch = request.batch,
-                          .length = request.script.length,
-                          .lengths = request.script.lengths,
-                          .data_seconds = request.script.data ? request.script.data_seconds : 0,
-                          .assume = request.script.assume,
-                          .gpu = gpu,
-                          .step_file = to});
+    return CaptureScript(
+        {.command = request.script.command,
+         .batches = request.batches,
+         .batch = request.batch,
+         .length = request.script.length,
+         .lengths = request.script.lengths,
+         .data_seconds = request.script.data ? request.script.data_seconds : 0,
+         .assume = request.script.assume,
+         .gpu = gpu,
+         .every_precision = request.every_precision || request.precision == "amp_bf16",
+         .step_file = to});
   }
   const ScriptFlags& script = request.script;
   return CaptureConfiguration({.path = ConfigurationOf(request.files.front()),

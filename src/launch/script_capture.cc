@@ -113,6 +113,7 @@ std::optional<Error> CaptureScript(const ScriptJob& job) {
   if (job.batch) flags.insert(flags.end(), {"--batch", std::to_string(*job.batch)});
   if (job.lengths) flags.insert(flags.end(), {"--lengths", *job.lengths});
   if (job.length) flags.insert(flags.end(), {"--length", std::to_string(*job.length)});
+  if (job.every_precision) flags.emplace_back("--every-precision");
   std::optional<Error> error = RunPackage(PythonOf(job.command), flags, job.command);
   if (error && error->message.starts_with("there is no program")) {
     error->hint = "give the command as you type it to train: python train.py";

@@ -29,6 +29,8 @@ struct ScriptJob {
   double data_seconds = 0;
   Assumptions assume = {};
   std::string gpu;
+  /// In every precision that `plan` compares.
+  bool every_precision = false;
   /// Where the step file goes.
   std::string step_file;
 };

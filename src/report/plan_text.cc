@@ -243,11 +243,13 @@ std::vector<std::string> PlanNotes(const PlanRequest& request, const Plan& plan,
   }
   for (const std::string& reason : plan.refused) notes.push_back("left out: " + reason);
   const auto is_half = [](const LayoutRecord& layout) { return IsHalf(layout.dtype); };
-  if (request.job.variants.size() == 1 && !request.keep_numerics &&
+  if (request.job.variants.size() == 1 && !request.job.tried_precisions && !request.keep_numerics &&
       std::none_of(request.job.layouts.begin(), request.job.layouts.end(), is_half)) {
-    notes.push_back(
-        "autocast in bf16 is not among the ways: only the precision as written was captured. "
-        "plimsoll.capture(..., precisions=[\"amp_bf16\"]) in Python captures it too");
+    notes.push_back(fmt::format(
+        "autocast in bf16 is not among the ways: only the precision as written was captured. {} "
+        "captures it too",
+        request.job.names_root ? "plimsoll plan --run on the script"
+                               : "plimsoll.capture(..., precisions=[\"amp_bf16\"]) in Python"));
   }
   if (request.gpu.name != "H200") {
     notes.push_back(

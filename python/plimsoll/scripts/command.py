@@ -28,6 +28,7 @@ from ..events.merge import NOTHING_COMPILED, is_compiled, merged, steps_of
 from ..events.points import LENGTHS, Points, lengths_for
 from ..events.sequence import head_of, sequence_of
 from ..events.step_file import Tables
+from . import autocast
 from .epoch import data_section
 from .keeper import end_with_parent, how_it_ended, run_beside
 from .launchers import PLACE, at_point, name_of_length, ranks_of, script_of
@@ -53,9 +54,13 @@ class Sizes(NamedTuple):
 
 
 def capture_script(
-    command: list[str], sizes: Sizes, gpu: str, stated: Assumptions = NOTHING_STATED
+    command: list[str],
+    sizes: Sizes,
+    gpu: str,
+    stated: Assumptions = NOTHING_STATED,
+    every_precision: bool = False,
 ) -> dict[str, Any]:
-    """The step file's document."""
+    """The step file's document. `every_precision`: in each that a plan compares."""
     words, ranks = script_of(command), ranks_of(command)
     if sizes.data_seconds:
         return _as_it_stands(words, gpu, ranks, stated, sizes.data_seconds)
@@ -85,7 +90,16 @@ def capture_script(
         print("plimsoll: the script compiles; its code is written now", file=sys.stderr)
         asked = sizes.batch or (None if own_batch else runs[0].loader_batches[0])
         compiled, runs, points = _compiled(runs_at, runs, points, sizes, asked)
-    document = _document(runs, points, gpu, compiled)
+    tables = Tables(points.inline)
+    document = _document(runs, points, gpu, compiled, tables)
+    if every_precision:
+        document["tried_precisions"] = True
+    if every_precision and runs[0].may_autocast and not runs[0].serves:
+        why_not = _why_no_autocast(runs[0], compiled is not None) or _add_autocast(
+            document, runs_at(points, compiles=False), points, tables
+        )
+        if why_not:
+            document["notes"].append(f"no way with autocast in bf16 was looked at: {why_not}")
     if not own_batch:
         # The training loader is made first.
         document["own_batch"] = runs[0].loader_batches[0]
@@ -198,9 +212,12 @@ _IMPORTS_IN = 32 << 20
 
 
 def _document(
-    runs: list[RunResult], points: Points, gpu: str, compiled: list[RunResult] | None
+    runs: list[RunResult],
+    points: Points,
+    gpu: str,
+    compiled: list[RunResult] | None,
+    tables: Tables,
 ) -> dict[str, Any]:
-    tables = Tables(points.inline)
     small, large = (run.recorded for run in runs[:2])
     _check_that_it_grows(runs, points)
     seen = _as_one_step if runs[0].serves else steps_of
@@ -240,6 +257,34 @@ def _more_each_time(runs: list[RunResult]) -> list[str]:
         for one in runs[0].growing
         if not one.every
     ]
+
+
+def _why_no_autocast(run: RunResult, compiles: bool) -> str:
+    if run.autocast_set_by:
+        return f"{run.autocast_set_by} has a setting for it; plan the script with that set"
+    return "the script compiles; plan it with autocast in it" if compiles else ""
+
+
+def _add_autocast(
+    document: dict[str, Any], runs: list[Run], points: Points, tables: Tables
+) -> str:
+    """The job with a line more, beside it as it was written; or why there is none."""
+    print("plimsoll: followed once more, with autocast in bf16", file=sys.stderr)
+    try:
+        results = _followed([run._replace(autocast=True) for run in runs])
+        events = tables.rows(merged([one.recorded for one in results], tables, points, Notes()))
+    except CaptureError as error:
+        return error.what
+
+    def parts(events: list[list[Any]]) -> list[Any]:
+        return [event[1] for event in events if event[0] == "part"]
+
+    # What is known of the host goes by these.
+    if parts(events) != parts(document["variants"][0]["events"]):
+        return "what the script does behind its steps is something else with it"
+    document |= tables.document()
+    document["variants"].append({"precision": autocast.NAME, "events": events})
+    return ""
 
 
 def _as_one_step(run: Recorded) -> Recorded:
@@ -471,6 +516,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batch", help="the batch that will be asked about")
     parser.add_argument("--gpu", default="H200")
     parser.add_argument("--assume", default="", help="of values: routing=worst,mask=0.25")
+    parser.add_argument("--every-precision", action="store_true", help="in autocast too")
     parser.add_argument("--complaint", help=argparse.SUPPRESS)
     flags = parser.parse_args(before)
     signal.signal(signal.SIGTERM, _terminated)
@@ -492,7 +538,7 @@ def main(arguments: list[str]) -> int:
             whole_number(flags.batch) if flags.batch else None,
             flags.data,
         )
-        document = capture_script(command, sizes, flags.gpu, stated)
+        document = capture_script(command, sizes, flags.gpu, stated, flags.every_precision)
         for one in filter(None, (document, document.get("as_it_stands"))):
             add_answers(one, one["notes"].append, sizes.batch)
         Capture(document).write(flags.output)

@@ -44,6 +44,7 @@ from ..world.libraries import libraries_not_tracing
 from ..world.model import building
 from ..world.quantized import products_of_quantized_weights
 from ..world.surroundings import surroundings
+from . import autocast
 from .checkpoints import LibrariesFiles
 from .files import SavedFiles
 from .generating import Generating, is_there
@@ -103,6 +104,9 @@ class _Process:
             run.whole,
             run.left_alone,
         )
+        self._autocast = autocast.Autocast(run.autocast)
+        self._watch.before_forward = self._autocast.begin
+        self._watch.before_optimizer = self._autocast.end
         self._watch.on_arrival = self._patch_generation
         self._generation_is_patched = False
         self._libraries_files = LibrariesFiles(
@@ -142,6 +146,7 @@ class _Process:
                 self._compiling.of(self._recorder, self._places),
                 self._recorder,
                 self._watch.watching(),
+                self._autocast.watching(),
                 clear_errors(self._notes),
                 patched(watch.coming_due.patches()),
             ):
@@ -239,8 +244,9 @@ class _Process:
         else:
             self._note_steps()
         self._run.stated.note_unused(self._notes)
+        recorded = Recorded(events, recorder.layouts)
         return RunResult(
-            Recorded(events, recorder.layouts),
+            recorded,
             type(watch.roots[0]).__name__,
             self._notes.texts,
             {**settings_of_torch(), **self._settings.settings(watch.roots)},
@@ -257,6 +263,8 @@ class _Process:
             uneven,
             watch.coming_due.growing,
             watch.coming_due.left,
+            self._autocast.may_be_put_in(recorded),
+            autocast.set_by(),
         )
 
     def _note_served(self) -> None:

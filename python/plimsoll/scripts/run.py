@@ -50,6 +50,8 @@ class Run(NamedTuple):
     whole: bool = False
     #: Branches, by key, that come due when they do (coming_due.py); None: all.
     left_alone: frozenset[str] | None = frozenset()
+    #: Its forwards and losses are put into autocast.
+    autocast: bool = False
 
 
 class Kept(NamedTuple):
@@ -127,6 +129,10 @@ class RunResult:
     growing: list[Growing] = field(default_factory=list)
     #: Branches that were let come due, and with which the script did not go on; by key.
     left: frozenset[str] = frozenset()
+    #: It has no autocast, and could have.
+    may_autocast: bool = False
+    #: The library whose setting that would be.
+    autocast_set_by: str = ""
 
 
 class Failure(NamedTuple):

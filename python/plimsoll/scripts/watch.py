@@ -212,6 +212,10 @@ class Watch:
         self.is_over = False
         #: Called when an optimizer is made.
         self.on_optimizer: Callable[[], None] = lambda: None
+        #: Called when a model's forward begins, with whether it is in training.
+        self.before_forward: Callable[[bool], None] = lambda trains: None
+        #: Called when an optimizer begins its step.
+        self.before_optimizer: Callable[[], None] = lambda: None
         #: Called when something comes to the device.
         self.on_arrival: Callable[[], None] = lambda: None
         self.serving = Serving(recorder)
@@ -325,6 +329,7 @@ class Watch:
         return unknown and torch.is_grad_enabled() and not any(r.training for r in self.roots)
 
     def _forward(self) -> None:
+        self.before_forward(any(root.training for root in self.roots))
         # Inside an optimizer's step it is a closure's.
         if self._stepped and not self._depth:
             self._may_begin()
@@ -543,6 +548,7 @@ class Watch:
     def _before_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if _is_inside(_MAKES_STATE):
             return
+        self.before_optimizer()
         turns = not self._stepped or id(optimizer) in self._stepped
         if self._depth == 0 and turns and not self.later.begun:
             self._fetched_by_step.append(self.fetched.copy())
