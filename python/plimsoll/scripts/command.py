@@ -303,8 +303,10 @@ def _variants(
 
     notes = Notes()
     if compiled is not None and not is_compiled(compiled[0].recorded.events):
-        compiled = None
         notes(NOTHING_COMPILED)
+        for why in compiled[0].notes:
+            notes(why)
+        compiled = None
     if compiled is not None:
         notes.texts += compiled[0].notes
         try:
