@@ -407,3 +407,17 @@ def test_what_is_compiled_and_never_called_is_no_compiling_script(tmp_path: Path
     unused = "@torch.compile(dynamic=False)\ndef unused(x): return x\n"
     told = captured(tmp_path, JOB.replace("for epoch", f"{unused}for epoch", 1), "{batch}").document
     assert not any("compile" in note for note in told["notes"])
+
+
+def test_a_long_evaluation_is_counted_as_far_as_all_runs_went(tmp_path: Path) -> None:
+    """A loop that is cut short by time is not as long in each run; nor is this one."""
+    text = JOB + """
+model.eval()
+with torch.no_grad():
+    for i in range(20 + batch):
+        out = model(torch.randn(512, 32, device="cuda"))
+"""
+    told = captured(tmp_path, text, "{batch}").document
+    assert "evaluation" in [part[0] for part in parts(told)] and "lost_at" not in told
+    [note] = [note for note in told["notes"] if "is counted as far as" in note]
+    assert "the evaluation that follows the steps" in note and "batch 4 and at batch 8" in note

@@ -5,6 +5,7 @@ What is equal stands once, a number that differs with its value in each.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -79,12 +80,22 @@ def merged(
             f"{len(later[other])} in the other",
             hint="Choose sizes at which it does (--batches, --lengths)",
         )
-    for part in zip(*later):
+    for index, part in enumerate(zip(*later), 1):
         try:
             events += _side_by_side(merger, part, points)
         except CaptureError:
             if not trains:
                 raise
+            # A long one is followed for so long, and not as far in each run.
+            alike = _as_far_as_alike(merger, part)
+            if all(len(run) == index for run in later) and _is_most(alike, part):
+                note(
+                    f"the {_stage_of(part[0])} that follows the steps is counted as far as it was "
+                    f"followed at {points.described(0)} and at {points.described(1)} ("
+                    f"{len(alike):,} events)"
+                )
+                events += alike
+                break
             note(_not_counted(part[0]) + f", since it is not the same at {points.described(0)} and "
                  f"at {points.described(1)}")
             break
@@ -165,9 +176,13 @@ def _parts(run: Recorded) -> list[list[Event]]:
 
 
 def _not_counted(part: list[Event]) -> str:
+    return f"what the script does from its {_stage_of(part)} on, after the steps, is not counted"
+
+
+def _stage_of(part: list[Event]) -> str:
     begin = part[0]
     assert isinstance(begin, PartBegin)
-    return f"what the script does from its {begin.stage} on, after the steps, is not counted"
+    return begin.stage
 
 
 def _side_by_side(
@@ -186,6 +201,19 @@ def _side_by_side(
         a, b = (run[index] if len(run) > index else None for run in (runs[0], runs[other]))
         raise _parted(index, a, b, points, other)
     return events
+
+
+def _as_far_as_alike(merger: _Merger, runs: Sequence[list[Event]]) -> list[Event]:
+    events: list[Event] = []
+    with contextlib.suppress(_Differs):
+        for alike in zip(*runs):
+            events.append(merger.event(alike))
+    return events
+
+
+def _is_most(alike: list[Event], runs: Sequence[list[Event]]) -> bool:
+    """At the end of a loop, or of the script, some more goes in the one that comes to it."""
+    return len(alike) > 0.9 * min(map(len, runs))
 
 
 def _agree_on_frees(runs: Sequence[list[Event]]) -> None:
