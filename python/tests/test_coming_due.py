@@ -434,3 +434,33 @@ def test_in_a_closure_that_the_optimizer_calls(tmp_path: Path) -> None:
     [growing] = once(tmp_path, text).growing
     assert growing.every == 50 and growing.bytes == WEIGHTS
     assert growing.keeper is not None and growing.keeper.name == "snapshots"
+
+
+OPTIMIZER = """
+class Periodic(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {"every": 20})
+    GRAD
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["step"], state["basis"] = 0, torch.zeros_like(p.data)
+                state["step"] += 1
+                if state["step"] % group["every"] == 0:
+                    state["basis"] = torch.cumsum(p.data, 0)
+                p.data.add_(p.grad, alpha=-0.1)
+"""
+
+
+@pytest.mark.parametrize("decorator", ["@torch.no_grad()", ""])
+def test_in_an_optimizer_it_comes_due_for_all_parameters(tmp_path: Path, decorator: str) -> None:
+    text = OPTIMIZER.replace("GRAD", decorator) + job().replace("torch.optim.AdamW", "Periodic")
+    told = captured(tmp_path, text, "{batch}").document
+    strings = told["strings"]
+    events = told["variants"][0]["events"]
+    ops = [strings[event[1]] for event in events if event[0] == "call"]
+    assert ops.count("aten.cumsum.default") == 4 and "growing" not in told
+    [note] = notes(told, "as if it were due")
+    assert note.endswith("""`if state["step"] % group["every"] == 0:`""")

@@ -300,8 +300,8 @@ def _period(division: ast.BinOp, due: bool) -> _Part | None:
 
 
 def _named(value: Any) -> ast.expr | None:
-    """What can be read once more and nothing comes of it: a number, a name, an attribute, how long
-    a list is. Of `step + 1` the name."""
+    """What can be read once more and nothing comes of it: a number, a name, an attribute, an entry,
+    how long a list is. Of `step + 1` the name."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
         names = [side for side in (value.left, value.right) if not isinstance(side, ast.Constant)]
         return _named(names[0]) if len(names) == 1 else None
@@ -310,9 +310,16 @@ def _named(value: Any) -> ast.expr | None:
     named = value
     if isinstance(value, ast.Call) and _name_of(value) == "len" and len(value.args) == 1:
         named = value.args[0]
-    while isinstance(named, ast.Attribute):
+    while isinstance(named, ast.Attribute) or _is_entry(named):
         named = named.value
     return value if isinstance(named, ast.Name) else None
+
+
+def _is_entry(value: ast.expr) -> bool:
+    """`state["step"]`: of a dictionary, since a text is no index of a tensor."""
+    if not isinstance(value, ast.Subscript) or not isinstance(value.slice, ast.Constant):
+        return False
+    return isinstance(value.slice.value, str)
 
 
 # What is kept of a list.

@@ -52,6 +52,10 @@ class Steps(Protocol):
     @property
     def are_over(self) -> bool: ...
 
+    @property
+    def in_optimizer(self) -> bool:
+        """One computes, behind the steps."""
+
     def came_due(self) -> None:
         """Something did that the steps did not have."""
 
@@ -149,6 +153,9 @@ class ComingDue:
         self._tests: dict[int, _Test] = {}
         self._comings: defaultdict[int, _Coming] = defaultdict(_Coming)
         self._turns = self._turns_in_steps = 0
+        #: The turn in which what an optimizer does every so many steps comes due, for all that it
+        #: is asked of.
+        self._turn_due = 0
         #: Storages that branches made which came due.
         self._made: set[int] = set()
         #: What is one more each time.
@@ -183,6 +190,8 @@ class ComingDue:
             if not steps_over and is_due:
                 test.due_at.add(test.counter)
             elif steps_over and self._comes(test, branch, is_due):
+                value = type(value)(known.due)
+            elif not is_due and self._comes_in_optimizer(test, branch):
                 value = type(value)(known.due)
             test.asked_at = [*test.asked_at[-1:], len(self._recorder.events)]
         return value
@@ -232,6 +241,22 @@ class ComingDue:
             return True  # its own period is a multiple of the one around it
         goes_on = test.grew and not test.fell and self._turns > test.turns
         return goes_on and len(test.due_at) * _SELDOM <= max(self._turns_in_steps, _SELDOM)
+
+    def _comes_in_optimizer(self, test: _Test, branch: int) -> bool:
+        """It is asked for each parameter, and comes due for all in one turn."""
+        goes_on = test.grew and not test.fell and not test.due_at
+        left_alone = self._left_alone
+        if not self._steps.in_optimizer or not goes_on or left_alone is None:
+            return False
+        if self._marker.branches[branch].key in left_alone:
+            return False
+        self._turn_due = self._turn_due or self._turns
+        if self._turns != self._turn_due:
+            return False
+        coming = self._comings[branch]
+        coming.was_let = True
+        self._tell(coming)
+        return True
 
     @property
     def is_wanted(self) -> bool:

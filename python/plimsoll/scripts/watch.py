@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 
 from ..base.notes import Note
-from ..base.places import Places
+from ..base.places import Places, current_frame
 from ..capturing.compiling import uncompiled
 from ..capturing.garbage import collect_after_step
 from ..capturing.optimizers import state_tensors
@@ -498,9 +498,7 @@ class Watch:
     @property
     def is_between(self) -> bool:
         """The script's own loop runs: no model, no evaluation, no step of an optimizer."""
-        # A closure that an optimizer is given, as by Lightning, has autograd: it is the loop's.
-        in_optimizer = self._depth and not torch.is_grad_enabled()
-        if in_optimizer or self._fetches or self._places.in_model() or self._evaluates():
+        if self._optimizer_computes() or self._fetches or self._places.in_model() or self._evaluates():
             return False
         in_backward = torch._C._current_autograd_node() is not None
         return not in_backward and self.later.batch_trains is not False
@@ -509,6 +507,18 @@ class Watch:
     def may_come_due(self) -> bool:
         follows = self.later.begun and not self.is_over and not self.later.waits
         return follows and self.is_between
+
+    @property
+    def in_optimizer(self) -> bool:
+        return self._optimizer_computes() and self.later.begun and not self.is_over
+
+    def _optimizer_computes(self) -> bool:
+        """And not the closure that it is given, as by Lightning: that is the loop's, and has
+        autograd."""
+        if not self._depth or not torch.is_grad_enabled():
+            return bool(self._depth)
+        frame = current_frame()
+        return frame is not None and isinstance(frame.f_locals.get("self"), Optimizer)
 
     def came_due(self) -> None:
         self.later.came_due = True
