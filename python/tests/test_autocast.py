@@ -95,3 +95,27 @@ def test_it_is_not_put_in_everywhere(tmp_path: Path, before: str, after: str, wh
     assert "amp_bf16" not in [one["precision"] for one in document["variants"]]
     said = [note for note in document["notes"] if "autocast in bf16" in note]
     assert len(said) == bool(why) and all(why in note for note in said)
+
+
+ACCELERATE = """
+import os, sys, types
+state = types.ModuleType("accelerate.state")
+state.PartialState = type("PartialState", (), {"_shared_state": {"device": "cuda"}})
+sys.modules["accelerate.state"] = state
+is_bf16 = PRECISION == "bf16"
+"""
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+def test_accelerate_is_told_by_its_setting(tmp_path: Path, is_given: bool) -> None:
+    """As Trainer and Accelerator read it, unless the script says otherwise."""
+    asked = '"no"' if is_given else 'os.environ.get("ACCELERATE_MIXED_PRECISION", "no")'
+    job = IN_AUTOCAST.replace("torch.bfloat16)", "torch.bfloat16, enabled=is_bf16)")
+    both = captured(tmp_path / "both", ACCELERATE.replace("PRECISION ==", f"{asked} ==") + job)
+    if is_given:
+        assert len(both["variants"]) == 1
+        assert any("the script gives accelerate a precision" in note for note in both["notes"])
+        return
+    assert both["variants"][1]["set_by"] == "accelerate"
+    by_hand = captured(tmp_path / "by_hand", ACCELERATE.replace("PRECISION ==", '"bf16" ==') + job)
+    assert told(both, 1) == told(by_hand, 0) != told(both, 0)

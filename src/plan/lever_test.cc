@@ -119,6 +119,18 @@ TEST(PlanLevers, AnswerWhatOthersAskOfThem) {
   EXPECT_EQ(RanksOf(WithSettings({}, {"parallel=mesh:fsdp=4,tensor=2"})), 8);
 }
 
+TEST(PlanLevers, APrecisionIsTypedWhereItIsSet) {
+  Job job;
+  job.variants = {{.precision = "as_written"}, {.precision = "amp_bf16"}};
+  const auto code = [&] {
+    const LeverValue value = *kPrecisionLever.parse("amp_bf16");
+    return kPrecisionLever.code(job, {}, value).front();
+  };
+  EXPECT_NE(code().find("torch.autocast(\"cuda\", dtype=torch.bfloat16)"), std::string::npos);
+  job.variants[1].set_by = "accelerate";
+  EXPECT_NE(code().find("bf16=True"), std::string::npos);
+}
+
 TEST(PlanLevers, WhatDoesNotGoTogetherIsSaidInTheirOwnWords) {
   const std::optional<Error> error =
       Contradiction(WithSettings({}, {"accumulation=2", "optimizer=adamw:in_backward:fused"}));

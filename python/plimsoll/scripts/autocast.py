@@ -17,6 +17,8 @@ from ..events.event import Parameter, Recorded
 NAME = "amp_bf16"
 #: These have settings of their own for it, and make more of it than autocast.
 _OWN_PRECISION = ("lightning", "pytorch_lightning", "fastai", "deepspeed")
+#: By library: what sets it from outside, unless the script says otherwise.
+SETTINGS = {"accelerate": {"ACCELERATE_MIXED_PRECISION": "bf16"}}
 _FLOATS = ("float", "bfloat", "double", "half")
 
 

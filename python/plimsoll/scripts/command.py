@@ -96,7 +96,7 @@ def capture_script(
         document["tried_precisions"] = True
     if every_precision and runs[0].may_autocast and not runs[0].serves:
         why_not = _why_no_autocast(runs[0], compiled is not None) or _add_autocast(
-            document, runs_at(points, compiles=False), points, tables
+            document, runs_at(points, compiles=False), points, tables, runs[0].autocast_set_by
         )
         if why_not:
             document["notes"].append(f"no way with autocast in bf16 was looked at: {why_not}")
@@ -260,18 +260,20 @@ def _more_each_time(runs: list[RunResult]) -> list[str]:
 
 
 def _why_no_autocast(run: RunResult, compiles: bool) -> str:
-    if run.autocast_set_by:
+    if run.autocast_set_by and run.autocast_set_by not in autocast.SETTINGS:
         return f"{run.autocast_set_by} has a setting for it; plan the script with that set"
     return "the script compiles; plan it with autocast in it" if compiles else ""
 
 
 def _add_autocast(
-    document: dict[str, Any], runs: list[Run], points: Points, tables: Tables
+    document: dict[str, Any], runs: list[Run], points: Points, tables: Tables, set_by: str
 ) -> str:
     """The job with a line more, beside it as it was written; or why there is none."""
     print("plimsoll: followed once more, with autocast in bf16", file=sys.stderr)
     try:
-        results = _followed([run._replace(autocast=True) for run in runs])
+        results = _followed([r._replace(autocast=True, autocast_set_by=set_by) for r in runs])
+        if set_by and results[0].may_autocast:
+            return f"the script gives {set_by} a precision; plan it with bf16 there"
         events = tables.rows(merged([one.recorded for one in results], tables, points, Notes()))
     except CaptureError as error:
         return error.what
@@ -283,7 +285,8 @@ def _add_autocast(
     if parts(events) != parts(document["variants"][0]["events"]):
         return "what the script does behind its steps is something else with it"
     document |= tables.document()
-    document["variants"].append({"precision": autocast.NAME, "events": events})
+    by = {"set_by": set_by} if set_by else {}
+    document["variants"].append({"precision": autocast.NAME, **by, "events": events})
     return ""
 
 
@@ -444,7 +447,7 @@ def _run(run: Run, place: str, progress: Progress, made: MadePaths) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    os.environ.update(_environment(run.ranks))
+    os.environ.update(_environment(run.ranks, run.autocast_set_by))
     from .process import run_script
 
     run_script(place, run, progress, made)
@@ -469,7 +472,7 @@ def _show(said: list[str]) -> None:
         print("\n".join(f"  {line}" for line in said[-_LAST_LINES:]), file=sys.stderr)
 
 
-def _environment(ranks: int) -> dict[str, str]:
+def _environment(ranks: int, autocast_set_by: str) -> dict[str, str]:
     """The first rank, and nothing is reported to anyone."""
     first = {"RANK": "0", "LOCAL_RANK": "0"}
     size = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
@@ -481,6 +484,7 @@ def _environment(ranks: int) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
         "WANDB_MODE": "disabled",
+        **autocast.SETTINGS.get(autocast_set_by, {}),
         "PYTHONPATH": os.pathsep.join(paths),
     }
 

@@ -104,7 +104,7 @@ class _Process:
             run.whole,
             run.left_alone,
         )
-        self._autocast = autocast.Autocast(run.autocast)
+        self._autocast = autocast.Autocast(run.autocast and not run.autocast_set_by)
         self._watch.before_forward = self._autocast.begin
         self._watch.before_optimizer = self._autocast.end
         self._watch.on_arrival = self._patch_generation

@@ -50,8 +50,9 @@ class Run(NamedTuple):
     whole: bool = False
     #: Branches, by key, that come due when they do (coming_due.py); None: all.
     left_alone: frozenset[str] | None = frozenset()
-    #: Its forwards and losses are put into autocast.
+    #: Its forwards and losses are put into autocast; by this library's own setting, if one is named.
     autocast: bool = False
+    autocast_set_by: str = ""
 
 
 class Kept(NamedTuple):

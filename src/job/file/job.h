@@ -192,6 +192,8 @@ struct Part {
 /// The same job in one precision.
 struct Variant {
   std::string precision;
+  /// The library whose setting makes it so, "accelerate"; empty where lines of the script do.
+  std::string set_by = {};
   /// By torch.compile: what its forward and backward do is written by the compiler, and cannot be
   /// changed piece by piece.
   bool compiled = false;

@@ -248,6 +248,7 @@ class Reader : public JsonItems {
     if (!json.is_object()) Refuse("a variant is no object");
     EventReader& events = EventsOf(index);
     job_.variants[index].precision = TextOr(json["precision"], "");
+    job_.variants[index].set_by = TextOr(json["set_by"], "");
     job_.variants[index].compiled = json.contains("compiled") && json["compiled"] == Json(true);
     job_.variants[index].passes = passes_;
     for (const Json& event : Array(json, "events")) events.Read(event);

@@ -1,6 +1,8 @@
 // The precision: any that the capture recorded beside the job as written.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "plan/lever.h"
 
 namespace plimsoll {
@@ -87,8 +89,17 @@ std::string DescribePrecision(const Job&, const Choice&, const LeverValue& value
   return words;
 }
 
-std::vector<std::string> PrecisionCode(const Job&, const Choice&, const LeverValue& value) {
+bool IsSetByAccelerate(const Job& job, const std::string& precision) {
+  const auto variant = std::ranges::find(job.variants, precision, &Variant::precision);
+  return variant != job.variants.end() && variant->set_by == "accelerate";
+}
+
+std::vector<std::string> PrecisionCode(const Job& job, const Choice&, const LeverValue& value) {
   const auto& is = value.As<PrecisionName>();
+  if (IsSetByAccelerate(job, is.name)) {
+    return {"args = TrainingArguments(..., bf16=True)           # of transformers' Trainer",
+            "accelerator = Accelerator(mixed_precision=\"bf16\")  # of a loop of one's own"};
+  }
   std::vector<std::string> lines;
   if (is.channels_last) {
     lines = {"model = model.to(memory_format=torch.channels_last)",
