@@ -18,7 +18,12 @@ NAME = "amp_bf16"
 #: These have settings of their own for it, and make more of it than autocast.
 _OWN_PRECISION = ("lightning", "pytorch_lightning", "fastai", "deepspeed")
 #: By library: what sets it from outside, unless the script says otherwise.
-SETTINGS = {"accelerate": {"ACCELERATE_MIXED_PRECISION": "bf16"}}
+_OF_LIGHTNING = {"PL_TRAINER_PRECISION": "bf16-mixed"}
+SETTINGS = {
+    "accelerate": {"ACCELERATE_MIXED_PRECISION": "bf16"},
+    "lightning": _OF_LIGHTNING,
+    "pytorch_lightning": _OF_LIGHTNING,
+}
 _FLOATS = ("float", "bfloat", "double", "half")
 
 

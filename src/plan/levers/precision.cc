@@ -89,17 +89,20 @@ std::string DescribePrecision(const Job&, const Choice&, const LeverValue& value
   return words;
 }
 
-bool IsSetByAccelerate(const Job& job, const std::string& precision) {
+/// Where a library's setting makes it so: the lines that set it.
+std::vector<std::string> SettingOf(const Job& job, const std::string& precision) {
   const auto variant = std::ranges::find(job.variants, precision, &Variant::precision);
-  return variant != job.variants.end() && variant->set_by == "accelerate";
+  if (variant == job.variants.end() || variant->set_by.empty()) return {};
+  if (variant->set_by == "accelerate") {
+    return {"args = TrainingArguments(..., bf16=True)           # of transformers' Trainer",
+            "accelerator = Accelerator(mixed_precision=\"bf16\")  # of a loop of one's own"};
+  }
+  return {"trainer = Trainer(..., precision=\"bf16-mixed\")"};
 }
 
 std::vector<std::string> PrecisionCode(const Job& job, const Choice&, const LeverValue& value) {
   const auto& is = value.As<PrecisionName>();
-  if (IsSetByAccelerate(job, is.name)) {
-    return {"args = TrainingArguments(..., bf16=True)           # of transformers' Trainer",
-            "accelerator = Accelerator(mixed_precision=\"bf16\")  # of a loop of one's own"};
-  }
+  if (std::vector<std::string> setting = SettingOf(job, is.name); !setting.empty()) return setting;
   std::vector<std::string> lines;
   if (is.channels_last) {
     lines = {"model = model.to(memory_format=torch.channels_last)",
