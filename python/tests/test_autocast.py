@@ -82,7 +82,10 @@ def test_it_is_as_if_the_lines_were_there(tmp_path: Path) -> None:
     ("before", "after", "why"),
     [
         (".cuda()\noptimizer", ".cuda().bfloat16()\noptimizer", ""),
-        ("\nfor epoch", "\nmodel = torch.compile(model)\nfor epoch", "the script compiles"),
+        pytest.param(
+            "\nfor epoch", "\nmodel = torch.compile(model)\nfor epoch", "the script compiles",
+            marks=pytest.mark.nightly,
+        ),
         ("\nfor epoch", "\nimport sys, types\nsys.modules['fastai'] = types.ModuleType('fastai')\n"
          "for epoch", "fastai has a setting for it"),
     ],

@@ -454,7 +454,9 @@ class Periodic(torch.optim.Optimizer):
 """
 
 
-@pytest.mark.parametrize("decorator", ["@torch.no_grad()", ""])
+@pytest.mark.parametrize(
+    "decorator", ["@torch.no_grad()", pytest.param("", marks=pytest.mark.nightly)]
+)
 def test_in_an_optimizer_it_comes_due_for_all_parameters(tmp_path: Path, decorator: str) -> None:
     text = OPTIMIZER.replace("GRAD", decorator) + job().replace("torch.optim.AdamW", "Periodic")
     told = captured(tmp_path, text, "{batch}").document
