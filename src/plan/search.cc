@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/parallel.h"
 #include "job/answer/max_batch.h"
@@ -21,8 +22,12 @@ namespace {
 constexpr std::size_t kFamiliesAnyway = 6;
 /// Looked through together; the same on every machine, so that the answer is.
 constexpr std::size_t kAtOnce = 2;
-/// What may be spent on finding ways, on what single levers do, and on the ranges of what is shown.
+/// What trains otherwise is told where it takes so much of the time of what does not.
+constexpr double kWorthOtherwise = 0.9;
+/// What may be spent on finding ways, on what would train otherwise, on what single levers do, and
+/// on the ranges of what is shown.
 constexpr std::int64_t kWorkForWays = 70'000'000;
+constexpr std::int64_t kWorkForOtherwise = 15'000'000;
 constexpr std::int64_t kWorkForSingles = 10'000'000;
 constexpr std::int64_t kWorkForRanges = 15'000'000;
 
@@ -40,7 +45,11 @@ class Search {
     plan.as_captured = *captured;
     for (const Numerics most : Tiers()) {
       if (std::optional<Error> error = SearchTier(most)) return *error;
-      if (standings_.Best() < Standings::kNone) break;
+      if (standings_.Best() == Standings::kNone) continue;
+      if (most == Numerics::kRounding) {
+        if (std::optional<Error> error = FindOtherwise(plan)) return *error;
+      }
+      break;
     }
     if (std::optional<Error> error = Singles(plan)) return *error;
     do {
@@ -74,9 +83,36 @@ class Search {
     }
   }
 
-  std::optional<Error> SearchTier(Numerics most) {
-    const Result<Families> families = FamiliesOf(request_, most, evaluator_, budget_, refused_);
+  /// What would be faster with other results: told beside the ways, and not one of them.
+  std::optional<Error> FindOtherwise(Plan& plan) {
+    std::vector<Way> found = std::exchange(found_, {});
+    const Standings standings = standings_;
+    const WorkBudget budget = std::exchange(budget_, WorkBudget(Allowed(kWorkForOtherwise)));
+    const std::size_t combinations = combinations_;
+    const std::size_t left_out = left_out_;
+    std::optional<Error> error = SearchTier(Numerics::kOther, Numerics::kOther);
+    double limit_us = kWorthOtherwise * standings.Best();
+    for (const Way& way : found_) {
+      if (!way.SurelyFits() || way.MicrosecondsPerSample() >= limit_us) continue;
+      if (NumericsOf(request_.job, way.choice) < Numerics::kOther) continue;
+      limit_us = way.MicrosecondsPerSample();
+      plan.otherwise = way;
+    }
+    found_ = std::move(found);
+    standings_ = standings;
+    budget_ = budget;
+    combinations_ = combinations;
+    left_out_ = left_out;
+    return error;
+  }
+
+  /// Of families that change results by so much at most, and at least.
+  std::optional<Error> SearchTier(Numerics most, Numerics least = Numerics::kSame) {
+    Result<Families> families = FamiliesOf(request_, most, evaluator_, budget_, refused_);
     if (!families) return families.error();
+    std::erase_if(families->all, [&](const Family& family) {
+      return NumericsOf(request_.job, family.base) < least;
+    });
     combinations_ += families->all.size() + families->left_out;
     left_out_ += families->left_out;
     std::size_t not_plain = 0;
@@ -229,6 +265,7 @@ class Search {
     std::vector<Way*> shown = {&plan.as_captured};
     for (Way& way : plan.ways) shown.push_back(&way);
     if (plan.closest) shown.push_back(&*plan.closest);
+    if (plan.otherwise) shown.push_back(&*plan.otherwise);
     for (Way& single : plan.single) shown.push_back(&single);
     // Ranges take about twice what a way takes to be tried.
     const std::int64_t work = 2 * std::max<std::int64_t>(1, plan.as_captured.work);
@@ -251,6 +288,7 @@ class Search {
     const auto unknown = [](const Way& way) { return !way.trial.has_ranges; };
     std::erase_if(plan.ways, unknown);
     std::erase_if(plan.single, unknown);
+    if (plan.otherwise && unknown(*plan.otherwise)) plan.otherwise.reset();
     return std::nullopt;
   }
 

@@ -21,6 +21,9 @@ struct LeverWorth {
 struct Plan {
   /// Those that fit for certain, the fastest first; one for each set of levers.
   std::vector<Way> ways;
+  /// The fastest that trains otherwise, an optimizer with less state say, where it is faster than
+  /// all of them by a tenth or more. Where nothing else fits, such ways are among them.
+  std::optional<Way> otherwise;
   /// The job as it was captured, with all samples in one pass.
   Way as_captured;
   /// The fastest with each single lever, of those that fit for certain.

@@ -81,6 +81,7 @@ std::string PlanJson(const PlanRequest& request, const Plan& plan) {
        {"worth", WorthJson(request, plan.worth)},
        {"frontier", WaysJson(request, plan.frontier)},
        {"as_captured", WayJson(request, plan.as_captured)},
+       {"otherwise", plan.otherwise ? WayJson(request, *plan.otherwise) : Json(nullptr)},
        {"closest", plan.closest ? WayJson(request, *plan.closest) : Json(nullptr)},
        {"smallest_card", plan.smallest_card ? Json(plan.smallest_card->name) : Json(nullptr)},
        {"evaluations", plan.evaluations},

@@ -106,6 +106,19 @@ void WriteWays(Writer& w, const PlanRequest& request, const Plan& plan) {
   table.WriteTo(w);
 }
 
+/// Beside the ways, which train as the job does.
+void WriteOtherwise(Writer& w, const PlanRequest& request, const Way& way) {
+  w.Line();
+  w.Wrapped(fmt::format("Faster, but it trains otherwise: {:.1f} samples/s ({}, up to {}) with {}.",
+                        way.SamplesPerSecond(), WholeMilliseconds(way.trial.step_us),
+                        FormatBytes(Counted(request, way).high), LeverList(request, way.choice)),
+            "  ", "  ");
+  for (const auto& [lever, value] : LeversOf(way.choice)) {
+    if (lever->numerics(request.job, *value) != Numerics::kOther) continue;
+    w.Code(lever->code(request.job, way.choice, *value), "      ");
+  }
+}
+
 /// What --keep-numerics does without.
 std::string LeftOut(const PlanRequest& request) {
   if (!request.keep_numerics) return "";
@@ -189,6 +202,7 @@ std::string PlanText(const PlanRequest& request, const Plan& plan, bool explain,
   if (!plan.ways.empty()) {
     w.Line();
     WriteWays(w, request, plan);
+    if (plan.otherwise) WriteOtherwise(w, request, *plan.otherwise);
     WriteHow(w, request, plan.ways.front(), "How to do the first by hand");
     if (explain) WriteWorth(w, request, plan);
   } else {
