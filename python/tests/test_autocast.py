@@ -40,7 +40,8 @@ for epoch in range(3):
 )
 IN_AUTOCAST = JOB.replace(
     "        loss = loss_of(x, y)\n",
-    '        with torch.autocast("cuda", dtype=torch.bfloat16):\n            loss = loss_of(x, y)\n',
+    '        with torch.autocast("cuda", dtype=torch.bfloat16):\n'
+    "            loss = loss_of(x, y)\n",
 )
 
 

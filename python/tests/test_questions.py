@@ -204,6 +204,7 @@ def test_a_plan_can_be_applied(tmp_path, planned):
     assert found.best == found.ways[0] and found.best.surely_fits
     assert found.best.batch * found.best.passes == 32 and found.best.code
     assert not found.as_captured.surely_fits and found.closest is None
+    assert found.otherwise is None
     assert "samples/s" in found._repr_html_()
     found.write(tmp_path / "plan.json")
     with pytest.raises(plimsoll.PlanError, match="Linear, has no layer 'lm_head'"):

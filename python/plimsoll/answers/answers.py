@@ -213,6 +213,12 @@ class Plan(Answer):
         return self.ways[0] if self.ways else None
 
     @property
+    def otherwise(self) -> PlannedWay | None:
+        """What is faster and trains otherwise, if anything is."""
+        found = self.document["otherwise"]
+        return way_of(found) if found else None
+
+    @property
     def closest(self) -> PlannedWay | None:
         """Where nothing fits for certain: what takes least."""
         found = self.document["closest"]

@@ -50,7 +50,7 @@ class Run(NamedTuple):
     whole: bool = False
     #: Branches, by key, that come due when they do (coming_due.py); None: all.
     left_alone: frozenset[str] | None = frozenset()
-    #: Its forwards and losses are put into autocast; by this library's own setting, if one is named.
+    #: Its forwards and losses are put into autocast; by a library's own setting, if one is named.
     autocast: bool = False
     autocast_set_by: str = ""
 

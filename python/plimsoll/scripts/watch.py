@@ -498,7 +498,9 @@ class Watch:
     @property
     def is_between(self) -> bool:
         """The script's own loop runs: no model, no evaluation, no step of an optimizer."""
-        if self._optimizer_computes() or self._fetches or self._places.in_model() or self._evaluates():
+        if self._optimizer_computes() or self._fetches or self._places.in_model():
+            return False
+        if self._evaluates():
             return False
         in_backward = torch._C._current_autograd_node() is not None
         return not in_backward and self.later.batch_trains is not False
