@@ -274,8 +274,8 @@ def _add_autocast(
         results = _followed([r._replace(autocast=True, autocast_set_by=set_by) for r in runs])
         if set_by and results[0].may_autocast:
             return (
-                f"{set_by}'s setting for it changed nothing, since the script says otherwise or has "
-                "a loop of its own; plan the script with autocast in it"
+                f"{set_by}'s setting for it changed nothing, since the script says otherwise or "
+                "has a loop of its own; plan the script with autocast in it"
             )
         events = tables.rows(merged([one.recorded for one in results], tables, points, Notes()))
     except CaptureError as error:
