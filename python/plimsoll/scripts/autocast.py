@@ -4,7 +4,6 @@ compares the script as written with."""
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,17 +12,6 @@ import torch
 from ..base.patching import Patch, patched
 from ..events.event import Parameter, Recorded
 
-#: As captures name it.
-NAME = "amp_bf16"
-#: These have settings of their own for it, and make more of it than autocast.
-_OWN_PRECISION = ("lightning", "pytorch_lightning", "fastai", "deepspeed")
-#: By library: what sets it from outside, unless the script says otherwise.
-_OF_LIGHTNING = {"PL_TRAINER_PRECISION": "bf16-mixed"}
-SETTINGS = {
-    "accelerate": {"ACCELERATE_MIXED_PRECISION": "bf16"},
-    "lightning": _OF_LIGHTNING,
-    "pytorch_lightning": _OF_LIGHTNING,
-}
 _FLOATS = ("float", "bfloat", "double", "half")
 
 
@@ -76,16 +64,6 @@ class Autocast:
         types = {run.layouts[e.layout].dtype for e in run.events if isinstance(e, Parameter)}
         floats = {name for name in types if name.startswith(_FLOATS)}
         return floats == {"float32"} and not self.is_used
-
-
-def set_by() -> str:
-    """The library whose setting it is in this process, where the loop is not the script's own."""
-    found = [name for name in _OWN_PRECISION if name in sys.modules]
-    # transformers imports it, and mostly does not use it.
-    accelerate = sys.modules.get("accelerate.state")
-    if accelerate and accelerate.PartialState._shared_state:
-        found.append("accelerate")
-    return found[0] if found else ""
 
 
 def _is_on(context: Any) -> bool:

@@ -28,7 +28,7 @@ from ..events.merge import NOTHING_COMPILED, is_compiled, merged, steps_of
 from ..events.points import LENGTHS, Points, lengths_for
 from ..events.sequence import head_of, sequence_of
 from ..events.step_file import Tables
-from . import autocast
+from .autocast_settings import NAME, SETTINGS
 from .epoch import data_section
 from .keeper import end_with_parent, how_it_ended, run_beside
 from .launchers import PLACE, at_point, name_of_length, ranks_of, script_of
@@ -260,7 +260,7 @@ def _more_each_time(runs: list[RunResult]) -> list[str]:
 
 
 def _why_no_autocast(run: RunResult, compiles: bool) -> str:
-    if run.autocast_set_by and run.autocast_set_by not in autocast.SETTINGS:
+    if run.autocast_set_by and run.autocast_set_by not in SETTINGS:
         return f"{run.autocast_set_by} has a setting for it; plan the script with that set"
     return "the script compiles; plan it with autocast in it" if compiles else ""
 
@@ -289,7 +289,7 @@ def _add_autocast(
         return "what the script does behind its steps is something else with it"
     document |= tables.document()
     by = {"set_by": set_by} if set_by else {}
-    document["variants"].append({"precision": autocast.NAME, **by, "events": events})
+    document["variants"].append({"precision": NAME, **by, "events": events})
     return ""
 
 
@@ -487,7 +487,7 @@ def _environment(ranks: int, autocast_set_by: str) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
         "WANDB_MODE": "disabled",
-        **autocast.SETTINGS.get(autocast_set_by, {}),
+        **SETTINGS.get(autocast_set_by, {}),
         "PYTHONPATH": os.pathsep.join(paths),
     }
 
