@@ -91,9 +91,12 @@ bool CannotBeDone(const Choice& choice, const Error& error, std::set<std::string
   return true;
 }
 
-Result<Families> FamiliesOf(const PlanRequest& request, Numerics most, Evaluator& evaluator,
-                            WorkBudget& budget, std::set<std::string>& refused) {
+Result<Families> FamiliesOf(const PlanRequest& request, Numerics least, Numerics most,
+                            Evaluator& evaluator, WorkBudget& budget,
+                            std::set<std::string>& refused) {
   std::vector<Choice> choices = AllChoices(request, most);
+  std::erase_if(choices,
+                [&](const Choice& choice) { return NumericsOf(request.job, choice) < least; });
   const std::size_t left_out = LeaveOutUnaffordable(choices, evaluator, budget);
   std::vector<std::optional<Result<double>>> times(choices.size());
   ParallelFor(

@@ -33,10 +33,11 @@ struct Families {
   std::size_t left_out = 0;
 };
 
-/// Every combination of the levers that are not searched and change results by no more than `most`.
+/// Every combination of the levers that are not searched and change results by `least` to `most`.
 /// What the job does not allow is left out, and `refused` gets the reason.
-Result<Families> FamiliesOf(const PlanRequest& request, Numerics most, Evaluator& evaluator,
-                            WorkBudget& budget, std::set<std::string>& refused);
+Result<Families> FamiliesOf(const PlanRequest& request, Numerics least, Numerics most,
+                            Evaluator& evaluator, WorkBudget& budget,
+                            std::set<std::string>& refused);
 
 /// A lever that this job does not allow is left out, and the reason is told. An error without any
 /// lever is one of the job.

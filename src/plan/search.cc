@@ -27,7 +27,7 @@ constexpr double kWorthOtherwise = 0.9;
 /// What may be spent on finding ways, on what would train otherwise, on what single levers do, and
 /// on the ranges of what is shown.
 constexpr std::int64_t kWorkForWays = 70'000'000;
-constexpr std::int64_t kWorkForOtherwise = 15'000'000;
+constexpr std::int64_t kWorkForOtherwise = 10'000'000;
 constexpr std::int64_t kWorkForSingles = 10'000'000;
 constexpr std::int64_t kWorkForRanges = 15'000'000;
 
@@ -44,7 +44,7 @@ class Search {
     if (!captured) return captured.error();
     plan.as_captured = *captured;
     for (const Numerics most : Tiers()) {
-      if (std::optional<Error> error = SearchTier(most)) return *error;
+      if (std::optional<Error> error = SearchTier(Numerics::kSame, most)) return *error;
       if (standings_.Best() == Standings::kNone) continue;
       if (most == Numerics::kRounding) {
         if (std::optional<Error> error = FindOtherwise(plan)) return *error;
@@ -90,8 +90,8 @@ class Search {
     const WorkBudget budget = std::exchange(budget_, WorkBudget(Allowed(kWorkForOtherwise)));
     const std::size_t combinations = combinations_;
     const std::size_t left_out = left_out_;
-    std::optional<Error> error = SearchTier(Numerics::kOther, Numerics::kOther);
     double limit_us = kWorthOtherwise * standings.Best();
+    std::optional<Error> error = SearchTier(Numerics::kOther, Numerics::kOther, limit_us);
     for (const Way& way : found_) {
       if (!way.SurelyFits() || way.MicrosecondsPerSample() >= limit_us) continue;
       if (NumericsOf(request_.job, way.choice) < Numerics::kOther) continue;
@@ -106,13 +106,13 @@ class Search {
     return error;
   }
 
-  /// Of families that change results by so much at most, and at least.
-  std::optional<Error> SearchTier(Numerics most, Numerics least = Numerics::kSame) {
-    Result<Families> families = FamiliesOf(request_, most, evaluator_, budget_, refused_);
+  /// Of families that change results by so much at least and at most, and may take less than this
+  /// for a sample.
+  std::optional<Error> SearchTier(Numerics least, Numerics most,
+                                  double limit_us = Standings::kNone) {
+    Result<Families> families = FamiliesOf(request_, least, most, evaluator_, budget_, refused_);
     if (!families) return families.error();
-    std::erase_if(families->all, [&](const Family& family) {
-      return NumericsOf(request_.job, family.base) < least;
-    });
+    std::erase_if(families->all, [&](const Family& f) { return f.least_us >= limit_us; });
     combinations_ += families->all.size() + families->left_out;
     left_out_ += families->left_out;
     std::size_t not_plain = 0;
