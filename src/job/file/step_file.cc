@@ -22,6 +22,8 @@ bool IsSchema(const Json& schema) { return schema == kSchema || schema == kSchem
 
 constexpr std::size_t kMostDimensions = 64;
 constexpr std::int64_t kMostPasses = 1 << 20;
+/// What has room for more is never full.
+constexpr std::int64_t kMostKept = 1 << 30;
 constexpr std::size_t kMostSequence = 4096;
 
 /// Events are nearly all of a file, and as a tree they take ten times their text. They are read as
@@ -98,7 +100,7 @@ class Reader : public JsonItems {
     Keeper keeper{.name = *kept["name"].text(), .where = *kept["where"].text()};
     if (const Json& most = kept["most"]; !most.is_null()) {
       if (!IsInteger(most) || Int(most) < 1) Refuse("\"kept_by\" keeps no number of them");
-      keeper.most = Int(most);
+      keeper.most = std::min(Int(most), kMostKept);
     }
     return keeper;
   }

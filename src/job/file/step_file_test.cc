@@ -99,7 +99,7 @@ TEST(StepFile, SaysWhatGrowsEverySoManySteps) {
   EXPECT_TRUE(Read(file.dump())->growing.empty());
   file["growing"] = Json::parse(
       R"([{"branch": "a.py:6 `if i % 50 == 0:`", "where": "a.py:7 in main", "bytes": [80, 120],
-           "every": 50, "kept_by": {"name": "kept", "where": ""}},
+           "every": 50, "kept_by": {"name": "kept", "where": "", "most": 9223372036854775807}},
           {"branch": "a.py:9 `if i % 9 == 0:`", "where": "", "bytes": 4, "every": 0}])");
   const Result<Job> job = Read(file.dump());
   ASSERT_TRUE(job) << job.error().ToLine();
@@ -108,9 +108,12 @@ TEST(StepFile, SaysWhatGrowsEverySoManySteps) {
   EXPECT_EQ(job->growing[0].bytes, Number(80, 120));
   EXPECT_EQ(job->growing[0].every, 50);
   EXPECT_EQ(job->growing[0].keeper->name, "kept");
+  EXPECT_EQ(job->growing[0].keeper->most, 1 << 30) << "one more can be counted";
   EXPECT_FALSE(job->growing[1].keeper.has_value());
   for (const char* bad : {"3", "[3]", "[{}]", R"([{"branch": "a", "where": "b", "bytes": -1}])",
-                          R"([{"branch": "a", "where": "b", "bytes": 1, "every": [1, 2]}])"}) {
+                          R"([{"branch": "a", "where": "b", "bytes": 1, "every": [1, 2]}])",
+                          R"([{"branch": "a", "where": "b", "bytes": 1, "every": 1,
+                               "kept_by": {"name": "c", "where": "d", "most": 0}}])"}) {
     EXPECT_NE(With("/growing", bad), "") << bad;
   }
 }
