@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import gc
 import sys
+import types
 import weakref
+from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from plimsoll.recording.hook import plimsoll_owners
+from plimsoll.recording.hook import plimsoll_begin, plimsoll_install, plimsoll_owners
+
+FOLDER = Path(plimsoll_owners.__file__).parent
 
 # Against a busy machine: what is asked here takes a fraction of it.
 PATIENCE = 600.0
@@ -241,3 +245,24 @@ def test_a_frame_that_was_looked_at_keeps_nothing():
     owners()
     del local
     assert alive() is None
+
+
+def test_the_files_of_a_run_need_no_package(tmp_path, monkeypatch):
+    """In a job they lie in a folder that is on no path."""
+    run = plimsoll_begin.Run(str(tmp_path), None)
+    for name in [path.stem for path in FOLDER.glob("plimsoll_*.py")]:
+        monkeypatch.setitem(sys.modules, name, None)  # so that it is put back
+    recorder = run.load("plimsoll_recorder")
+    asked = types.SimpleNamespace(run=run, log=run.log)
+    assert recorder._Recorder.find_owners(asked, torch) == {}, "there is no device here"
+    assert not (tmp_path / "log.txt").exists()
+    kept = torch.ones(3)
+    found = sys.modules["plimsoll_owners"].find(torch, PATIENCE, lambda tensor: True)
+    assert name_of(kept, found) == "kept"
+
+
+def test_every_file_of_the_hook_is_installed():
+    installed = set(plimsoll_install._FILES.values()) | {"plimsoll_install.py"}
+    assert installed == {path.name for path in FOLDER.glob("plimsoll_*.py")}
+    text = (FOLDER.parents[3] / "src/launch/hook_files.cc").read_text()
+    assert [name for name in installed if f'"{name}"' not in text] == []

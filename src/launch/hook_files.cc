@@ -21,6 +21,10 @@ std::string HookHistory();
 std::string HookSignals();
 std::string HookModules();
 std::string HookOwners();
+std::string HookObjects();
+std::string HookInside();
+std::string HookGraphs();
+std::string HookNameless();
 std::string HookRegister();
 std::string HookInEnvironment();
 std::string HookInstaller();
@@ -34,6 +38,8 @@ std::optional<Error> WriteEach(const std::string& folder) {
       {"plimsoll_begin.py", HookBegin()},      {"plimsoll_recorder.py", HookRecorder()},
       {"plimsoll_history.py", HookHistory()},  {"plimsoll_signals.py", HookSignals()},
       {"plimsoll_modules.py", HookModules()},  {"plimsoll_owners.py", HookOwners()},
+      {"plimsoll_objects.py", HookObjects()},  {"plimsoll_inside.py", HookInside()},
+      {"plimsoll_graphs.py", HookGraphs()},    {"plimsoll_nameless.py", HookNameless()},
       {"plimsoll_register.py", HookRegister()}};
   for (const auto& [name, text] : files) {
     if (auto error = WriteFile((std::filesystem::path(folder) / name).string(), text)) return error;

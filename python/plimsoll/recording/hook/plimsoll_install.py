@@ -19,6 +19,10 @@ _FILES = {
     "plimsoll_signals.py": "plimsoll_signals.py",
     "plimsoll_modules.py": "plimsoll_modules.py",
     "plimsoll_owners.py": "plimsoll_owners.py",
+    "plimsoll_objects.py": "plimsoll_objects.py",
+    "plimsoll_inside.py": "plimsoll_inside.py",
+    "plimsoll_graphs.py": "plimsoll_graphs.py",
+    "plimsoll_nameless.py": "plimsoll_nameless.py",
     "plimsoll_register.py": "plimsoll_register.py",
 }
 

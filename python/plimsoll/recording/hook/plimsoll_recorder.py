@@ -23,6 +23,8 @@ _LONGEST_TEXT = 4000
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 # What tells one job from another that records into the same folder: Slurm's steps, torchrun, Ray.
 _JOBS = (("SLURM_JOB_ID", "SLURM_STEP_ID"), ("TORCHELASTIC_RUN_ID",), ("RAY_JOB_ID",))
+# What plimsoll_owners imports, and these of each other: they are not on the program's path.
+_BEFORE_OWNERS = ("plimsoll_objects", "plimsoll_inside", "plimsoll_graphs", "plimsoll_nameless")
 
 
 def attach(torch, run):
@@ -269,6 +271,8 @@ class _Recorder:
 
     @_guarded("naming what keeps tensors")
     def find_owners(self, torch):
+        for name in _BEFORE_OWNERS:
+            self.run.load(name)
         return self.run.load("plimsoll_owners").find(torch)
 
     def write(self, at, ran_out=False):
