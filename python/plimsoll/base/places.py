@@ -129,6 +129,14 @@ def current_frame() -> FrameType | None:
     return None
 
 
+def is_called_in(name: str) -> bool:
+    """Whether a function of this name has called this."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name != name:
+        frame = frame.f_back
+    return frame.f_code.co_name == name
+
+
 _NOWHERE = Place(None, None, 1)
 
 

@@ -54,8 +54,10 @@ from .made import MadePaths
 from .progress import Progress
 from .run import STEPS, Failure, Outcome, Run, RunResult, write_outcome
 from .schedules import brought_forward
+from .script_places import ScriptPlaces
+from .script_recorder import ScriptRecorder
 from .stand_ins import ScriptSettings, world
-from .watch import ScriptPlaces, ScriptRecorder, Watch
+from .watch import Watch
 
 #: What is noted of them takes some gigabytes: a script that does more does not come to its steps.
 MOST_CALLS = 4_000_000
@@ -125,7 +127,7 @@ class _Process:
             run.stretch,
             self._notes,
             settings,
-            watch.fetched,
+            watch.fetching.fetched,
             watch,
             self._files,
         )
@@ -229,14 +231,15 @@ class _Process:
 
     def _result(self) -> RunResult:
         watch, recorder = self._watch, self._recorder
+        data = watch.fetching.data
         recorder.finish()
-        serves = bool(watch.roots) and watch.has_served
+        serves = bool(watch.models.roots) and watch.has_served
         uneven = False
         try:
             events = watch.served() if serves else []
         except NotEven:
             events, uneven = [], True
-        if watch.steps and watch.roots:
+        if watch.steps and watch.models.roots:
             events = watch.events()
         if not uneven:
             self._check(serves, any(isinstance(event, Parameter) for event in events))
@@ -248,9 +251,9 @@ class _Process:
         recorded = Recorded(events, recorder.layouts)
         return RunResult(
             recorded,
-            type(watch.roots[0]).__name__,
+            type(watch.models.roots[0]).__name__,
             self._notes.texts,
-            {**settings_of_torch(), **self._settings.settings(watch.roots)},
+            {**settings_of_torch(), **self._settings.settings(watch.models.roots)},
             str(torch.__version__),
             self._settings.batch_sizes,
             watch.passes,
@@ -258,7 +261,7 @@ class _Process:
             watch.host_peaks(),
             watch.later.epoch,
             self._lost_at,
-            watch.data.result() if watch.data is not None and watch.data.seen else None,
+            data.result() if data is not None and data.seen else None,
             self._compiling.asked,
             serves,
             uneven,
@@ -286,7 +289,7 @@ class _Process:
                 f"the script ended within its first {STEPS} training steps; the whole ones count"
             )
         self._note_later()
-        self._watch.note_waiting_optimizers()
+        self._watch.optimizers.note_waiting(self._notes)
 
     def _note_later(self) -> None:
         """What was seen behind the steps, and what was not."""

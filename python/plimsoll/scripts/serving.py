@@ -7,11 +7,13 @@ loader after some batches, transformers' generation after some tokens.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from ..events.event import Call, Event, Phase
 from ..events.pieces_of_run import Mark, NotEven, in_pieces
 from ..events.recorder import Recorder
+from .later import length_of
 from .skipping import Skipped, Skipping
 
 #: Batches of a loader, and tokens, after which it ends. The first rounds of a loop are cases of
@@ -30,6 +32,8 @@ class Serving:
         #: By loop that was cut short: the piece that stands for more, and whether that must be a
         #: round like those before it.
         self._cut: dict[int, bool] = {}
+        #: By iterator of a loader: batches that it gave.
+        self._given: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         #: Loaders were cut short, of batches that are not alike.
         self.uneven_batches = False
         self.skips = True
@@ -55,6 +59,17 @@ class Serving:
         if not self._marks or self._marks[-1].event < at:
             self._marks.append(Mark(at))
         self._has_forward = False
+
+    def ends(self, iterator: Any, whole: bool) -> bool:
+        """Whether the iterator of a loader is to come to its end now; of a `whole` run none is."""
+        given = self._given.get(iterator, 0)
+        length = length_of(iterator)
+        if not whole and given >= BATCHES and length > given:
+            self.cut_short(given, length - given, must_be_even=False)
+            return True
+        self.begin()
+        self._given[iterator] = given + 1
+        return False
 
     def cut_short(self, rounds: int, more: int, must_be_even: bool) -> None:
         """The loop at hand ends here, after so many rounds; `more` would have followed."""
