@@ -21,10 +21,6 @@ std::string InstantText(const Prediction& prediction);
 std::string StageTitle(const StageNeeds& stage);
 /// "about 14.85 GiB resident at most, building the model: …", of one whose host is known.
 std::string HostText(const Prediction& prediction);
-/// "Batch 8", "Batch 8 at length 4096".
-std::string BatchTitle(const Prediction& prediction);
-/// What to know first, in one or two sentences.
-std::string PredictVerdict(const Prediction& prediction, const std::optional<MaxBatch>& max_batch);
 /// What to change and what that saves, a sentence each; at the end what all of them save.
 std::vector<std::string> EarlierFreeTexts(const EarlierFrees& frees, const Prediction& prediction);
 

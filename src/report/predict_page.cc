@@ -5,6 +5,7 @@
 #include "report/format/json_values.h"
 #include "report/history_pack.h"
 #include "report/predict.h"
+#include "report/predict_verdict.h"
 
 namespace plimsoll {
 namespace {
