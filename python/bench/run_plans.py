@@ -37,9 +37,17 @@ _NEAR = 4.0
 
 
 def jobs_of(options: argparse.Namespace) -> dict[str, Any]:
-    from plan_jobs import JOBS, LATER_JOBS, NEWEST_JOBS, TINY_JOBS, UNTIMED_JOBS
+    from plan_jobs import (
+        HOSTED_JOBS,
+        JOBS,
+        LATER_JOBS,
+        NEWEST_JOBS,
+        TINY_JOBS,
+        UNTIMED_JOBS,
+    )
 
-    found = TINY_JOBS if options.tiny else {**JOBS, **LATER_JOBS, **NEWEST_JOBS, **UNTIMED_JOBS}
+    every = {**JOBS, **LATER_JOBS, **NEWEST_JOBS, **UNTIMED_JOBS, **HOSTED_JOBS}
+    found = TINY_JOBS if options.tiny else every
     return {name: job for name, job in found.items() if options.only in name}
 
 
