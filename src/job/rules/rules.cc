@@ -10,9 +10,9 @@ using Table = std::unordered_map<std::string_view, OperatorFacts>;
 Table Build() {
   Table table;
   for (const std::string_view name : PlainOperators()) table[name] = {.known = true};
-  for (const auto& rules :
-       {AttentionRules(), ConvolutionRules(), MatrixRules(), ReductionRules(), NormalizationRules(),
-        IndexingRules(), RecurrentRules(), FastPathRules(), GraphRules(), OtherRules()}) {
+  for (const auto& rules : {AttentionRules(), ConvolutionRules(), MatrixRules(), ReductionRules(),
+                            NormalizationRules(), IndexingRules(), RecurrentRules(),
+                            FastPathRules(), GraphRules(), LinearAlgebraRules(), OtherRules()}) {
     for (const RuleEntry& entry : rules) table[entry.name] = {.rule = entry.rule, .known = true};
   }
   return table;

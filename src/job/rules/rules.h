@@ -34,6 +34,7 @@ std::span<const RuleEntry> IndexingRules();
 std::span<const RuleEntry> RecurrentRules();
 std::span<const RuleEntry> FastPathRules();
 std::span<const RuleEntry> GraphRules();
+std::span<const RuleEntry> LinearAlgebraRules();
 std::span<const RuleEntry> OtherRules();
 /// Measured, and found to allocate their results only.
 std::span<const std::string_view> PlainOperators();
