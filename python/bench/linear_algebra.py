@@ -3,8 +3,8 @@
     linear_algebra.py measure OUT.jsonl              on a GPU: every allocation of every call
     linear_algebra.py capture MEASURED OUT.jsonl.xz  without one: the calls as a capture sees them
 
-A line of what `capture` writes is {"row": as measured, "step": as captured}, as tests/data/operators
-has them: tests of the rules hold one against the other.
+A line of what `capture` writes is {"row": as measured, "step": as captured}, as in
+tests/data/operators: tests of the rules hold one against the other.
 """
 
 from __future__ import annotations

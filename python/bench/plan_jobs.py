@@ -588,8 +588,8 @@ def _frames(count: int, classes: int) -> Callable[[int, str], tuple[torch.Tensor
     return batch
 
 
-#: Chosen when UNTIMED_JOBS had been timed; planned with what the machine's host was measured to take. They go with the two
-#: of the sets above that could not be captured in time, SegFormer and DenseNet.
+#: Chosen when UNTIMED_JOBS had been timed. They go with the two of the sets above that could not be
+#: captured in time, SegFormer and DenseNet.
 HOSTED_JOBS = {
     "maxvit": PlanJob(_torchvision("maxvit_t"), _adamw, _images(224, 1000), _classified, 64, (8,)),
     "googlenet": PlanJob(
