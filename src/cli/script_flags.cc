@@ -13,6 +13,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/text.h"
 #include "cli/file_kind.h"
 #include "cli/terminal/terminal.h"
 #include "cli/tuning_flags.h"
@@ -127,16 +128,20 @@ std::optional<Error> Capture(const StepRequest& request, const std::string& to) 
                                .step_file = to});
 }
 
-/// Whole or not at all, whatever the capture was doing when it was ended.
-std::optional<Error> Keep(const std::string& captured, const std::string& as) {
-  std::ifstream file(captured, std::ios::binary);
+std::string BytesOf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
   bytes << file.rdbuf();
-  return WriteFile(as, bytes.view());
+  return std::move(bytes).str();
 }
 
-Result<Job> ReadStepFile(const std::string& path) {
-  const Result<Input> input = Input::Open(path);
+/// What is captured is a file for a moment: it goes by what was typed, unless it is kept.
+std::string NameOf(const StepRequest& request) {
+  if (request.script.keep) return *request.script.keep;
+  return request.script.run ? Joined(request.script.command, " ") : request.files.front();
+}
+
+Result<Job> ReadStep(const Result<Input>& input) {
   if (!input) return input.error();
   return ReadJob(*input);
 }
@@ -230,7 +235,7 @@ bool AsksForNames(const std::vector<std::string>& files) {
 Result<Job> ReadOrCapture(const StepRequest& request) {
   const ScriptFlags& script = request.script;
   if (!script.run && !IsConfiguration(request.files.front())) {
-    return ReadStepFile(request.files.front());
+    return ReadStep(Input::Open(request.files.front()));
   }
   const TemporaryFile captured(script.keep && !script.keep->ends_with(".gz") ? kPlainStep
                                                                              : kPackedStep);
@@ -239,10 +244,12 @@ Result<Job> ReadOrCapture(const StepRequest& request) {
                  .hint = "name a folder that can be written in TMPDIR"};
   }
   if (const std::optional<Error> error = Capture(request, captured.path())) return *error;
+  std::string bytes = BytesOf(captured.path());
   if (script.keep) {
-    if (const std::optional<Error> error = Keep(captured.path(), *script.keep)) return *error;
+    // Whole or not at all, whatever the capture was doing when it was ended.
+    if (const std::optional<Error> error = WriteFile(*script.keep, bytes)) return *error;
   }
-  return ReadStepFile(captured.path());
+  return ReadStep(Input::FromMemory(NameOf(request), std::move(bytes)));
 }
 
 std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std::string>& files) {
