@@ -183,7 +183,9 @@ Result<ReadFilesResult> ReadFiles(const PredictFlags& flags, std::optional<std::
                       .gpu = CapturedFor(flags.gpu)};
   Choice choice = flags.Chosen();
   request.precision = choice.TextOf(kPrecisionLever.name);
-  if (!flags.script.run) {
+  if (flags.script.run) {
+    if (std::optional<Error> error = CheckFollowed(request.precision)) return *error;
+  } else {
     if (std::optional<Error> error = NoStep(flags.files[0])) return *error;
     // A model that is made anew is made as it is asked for; the rest are levers.
     if (IsConfiguration(flags.files[0])) {
@@ -435,7 +437,8 @@ void PredictFlags::AddSettingTo(Flags& flags) {
   lever("--mesh", "DIMENSIONS", kParallelLever, "mesh:",
         "as one rank of a mesh: fsdp=4,tensor=2:sequence,pipeline=2:8 (docs/predict.md, \"Several "
         "GPUs together\")");
-  lever("--precision", "P", kPrecisionLever, "", "a precision that was captured too (amp_bf16)");
+  lever("--precision", "P", kPrecisionLever, "",
+        "a precision that was captured too; of a script amp_bf16 (bf16 autocast)");
   lever("--alloc-conf", "CONF", kAllocatorLever, "", "what PYTORCH_CUDA_ALLOC_CONF will say");
   flags.Repeated("--set", "LEVER=VALUE",
                  "any lever that `plan` knows (docs/plan.md): tf32=on, parallel=ddp:4, ...; again "

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
@@ -29,6 +30,7 @@ namespace {
 
 constexpr std::string_view kGpu = "H200";
 constexpr std::string_view kPrefix = "hf:";
+constexpr std::string_view kAutocast = "amp_bf16";
 constexpr std::string_view kPackedStep = ".step.json.gz";
 constexpr std::string_view kPlainStep = ".step.json";
 
@@ -111,7 +113,7 @@ std::optional<Error> Capture(const StepRequest& request, const std::string& to) 
          .data_seconds = request.script.data ? request.script.data_seconds : 0,
          .assume = request.script.assume,
          .gpu = gpu,
-         .every_precision = request.every_precision || request.precision == "amp_bf16",
+         .every_precision = request.every_precision || request.precision == kAutocast,
          .step_file = to});
   }
   const ScriptFlags& script = request.script;
@@ -292,6 +294,13 @@ std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std
   std::vector<std::string> inputs = flags.command;
   if (configuration) inputs.push_back(ConfigurationOf(files.front()));
   return CheckOutput("--keep-step", flags.keep, inputs);
+}
+
+std::optional<Error> CheckFollowed(std::string_view precision) {
+  constexpr std::string_view kFollowed[] = {"", "as_written", kAutocast, "eager"};
+  if (std::ranges::find(kFollowed, precision) != std::end(kFollowed)) return std::nullopt;
+  return Error{.message = fmt::format("no script is followed in precision {}", precision),
+               .hint = "give amp_bf16 (bf16 autocast), or capture others with plimsoll.capture"};
 }
 
 std::optional<Error> ReadBatches(const std::string& text,

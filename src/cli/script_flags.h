@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -82,6 +83,9 @@ bool AsksForNames(const std::vector<std::string>& files);
 
 /// Says what is missing or too much: a step comes from files or from a script.
 std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std::string>& files);
+
+/// Says so where --run follows no script in that precision; empty: none is asked for.
+std::optional<Error> CheckFollowed(std::string_view precision);
 
 /// Two numbers with a comma between them: "8,16".
 std::optional<Error> ReadBatches(const std::string& text,
