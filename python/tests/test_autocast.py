@@ -12,7 +12,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fresh_process import fresh  # noqa: E402
+from library_jobs import ACCELERATE, LIGHTNING, TRANSFORMERS  # noqa: E402
 from step_checks import Checked  # noqa: E402
+from test_checkpoints import in_folder  # noqa: E402
 from test_later import HEAD  # noqa: E402
 from test_script import script  # noqa: E402
 
@@ -79,48 +81,124 @@ def test_it_is_as_if_the_lines_were_there(tmp_path: Path) -> None:
     assert ["part", "evaluation"] in [event[:2] for event in told(both, 1)]
 
 
+IN_BF16 = JOB.replace(".cuda()\noptimizer", ".cuda().bfloat16()\noptimizer").replace(
+    "x.cuda()", "x.cuda().bfloat16()"
+)
+OF_FASTAI = "import sys, types\nsys.modules['fastai'] = types.ModuleType('fastai')\n" + JOB
+NEVER_IN_TRAINING = JOB.replace("model.train()", "model.eval()")
+FAILS_IN_AUTOCAST = JOB.replace(
+    "    return nn", "    assert out.dtype == torch.float32, 'float32 alone'\n    return nn"
+)
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "why"),
+    ("text", "why"),
     [
-        (".cuda()\noptimizer", ".cuda().bfloat16()\noptimizer", ""),
+        (IN_BF16, "the script has weights in bfloat16"),
+        (IN_AUTOCAST, "the script is in autocast as it is written"),
+        (OF_FASTAI, "fastai has a setting for it, which is to be set in the script"),
+        (NEVER_IN_TRAINING, "no model was seen to compute in training mode"),
+        (FAILS_IN_AUTOCAST, "in autocast the script cannot be followed: train.py:"),
         pytest.param(
-            "\nfor epoch", "\nmodel = torch.compile(model)\nfor epoch", "the script compiles",
+            JOB.replace("\nfor epoch", "\nmodel = torch.compile(model)\nfor epoch"),
+            "the script compiles, and autocast is to be written into it",
             marks=pytest.mark.nightly,
         ),
-        ("\nfor epoch", "\nimport sys, types\nsys.modules['fastai'] = types.ModuleType('fastai')\n"
-         "for epoch", "fastai has a setting for it"),
     ],
-)  # fmt: skip
-def test_it_is_not_put_in_everywhere(tmp_path: Path, before: str, after: str, why: str) -> None:
-    text = JOB.replace(before, after, 1).replace("x.cuda()", "x.cuda().to(model[0].weight.dtype)")
-    if "compile" in after:
-        text = JOB.replace(before, after, 1)
+)
+def test_where_it_is_not_put_in_it_is_said_why(tmp_path: Path, text: str, why: str) -> None:
     document = captured(tmp_path, text)
     assert "amp_bf16" not in [one["precision"] for one in document["variants"]]
-    said = [note for note in document["notes"] if "autocast in bf16" in note]
-    assert len(said) == bool(why) and all(why in note for note in said)
+    assert document["no_autocast"].startswith(why)
+    if text == FAILS_IN_AUTOCAST:
+        assert document["no_autocast"].endswith("in loss_of: AssertionError: float32 alone")
 
 
-ACCELERATE = """
-import os, sys, types
-state = types.ModuleType("accelerate.state")
-state.PartialState = type("PartialState", (), {"_shared_state": {"device": "cuda"}})
-sys.modules["accelerate.state"] = state
-is_bf16 = PRECISION == "bf16"
-"""
+# Libraries that run the loop.
 
 
-@pytest.mark.parametrize("is_given", [False, True])
-def test_accelerate_is_told_by_its_setting(tmp_path: Path, is_given: bool) -> None:
-    """As Trainer and Accelerator read it, unless the script says otherwise."""
-    asked = '"no"' if is_given else 'os.environ.get("ACCELERATE_MIXED_PRECISION", "no")'
-    job = IN_AUTOCAST.replace("torch.bfloat16)", "torch.bfloat16, enabled=is_bf16)")
-    both = captured(tmp_path / "both", ACCELERATE.replace("PRECISION ==", f"{asked} ==") + job)
-    if is_given:
-        assert len(both["variants"]) == 1
-        [note] = [note for note in both["notes"] if "autocast in bf16" in note]
-        assert "accelerate's setting for it changed nothing" in note
-        return
-    assert both["variants"][1]["set_by"] == "accelerate"
-    by_hand = captured(tmp_path / "by_hand", ACCELERATE.replace("PRECISION ==", '"bf16" ==') + job)
-    assert told(both, 1) == told(by_hand, 0) != told(both, 0)
+def with_library(folder: Path, module: str, made: str, text: str) -> str:
+    """The job with `made` of a library that is beside it: whoever is made of its class says whether
+    all is in autocast."""
+    path = folder.joinpath(*module.split(".")).with_suffix(".py")
+    path.parent.mkdir(parents=True)
+    for package in [one for one in path.parents if folder in one.parents]:
+        package.joinpath("__init__.py").touch()
+    name, argument = made.split("=")[0].split("(")
+    path.write_text(
+        f"class {name}:\n"
+        f"    def __init__(self, devices=1, {argument}=None):\n"
+        f"        self.is_bf16 = {argument} in ('bf16', 'bf16-mixed')\n"
+    )
+    return f"from {module} import {name}\nis_bf16 = {made}.is_bf16\n" + text
+
+
+BY_ITS_SETTING = IN_AUTOCAST.replace("torch.bfloat16)", "torch.bfloat16, enabled=is_bf16)")
+
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return told(captured(tmp_path_factory.mktemp("by_hand"), IN_AUTOCAST), 0)
+
+
+@pytest.mark.parametrize(
+    ("module", "made"),
+    [
+        ("accelerate.accelerator", "Accelerator(mixed_precision='no')"),
+        ("lightning.pytorch.trainer.trainer", "Trainer(precision='32-true')"),
+        ("pytorch_lightning.trainer.trainer", "Trainer(precision=32)"),
+        ("lightning.fabric.fabric", "Fabric(precision=None)"),
+    ],
+)
+def test_a_library_is_given_its_setting(
+    tmp_path: Path, by_hand: list[Any], module: str, made: str
+) -> None:
+    """Also where the script has it say float32."""
+    document = captured(tmp_path, with_library(tmp_path, module, made, BY_ITS_SETTING))
+    assert [one["precision"] for one in document["variants"]] == ["as_written", "amp_bf16"]
+    assert document["variants"][1]["set_by"] in ("accelerate", "lightning")
+    assert told(document, 0) != told(document, 1) == by_hand
+
+
+def test_a_setting_that_puts_nothing_in_is_none(tmp_path: Path) -> None:
+    made = "Trainer(precision='32-true')"
+    job = with_library(tmp_path, "lightning.pytorch.trainer.trainer", made, JOB)
+    assert captured(tmp_path, job)["no_autocast"] == (
+        "lightning's setting for it puts nothing of the script into autocast"
+    )
+
+
+def test_a_library_that_runs_no_loop_sets_nothing(tmp_path: Path, by_hand: list[Any]) -> None:
+    made = "Trainer(precision='32-true')"
+    job = with_library(tmp_path, "lightning.pytorch.trainer.trainer", made, JOB)
+    document = captured(tmp_path, job.replace(f"is_bf16 = {made}.is_bf16\n", ""))
+    assert "set_by" not in document["variants"][1]
+    assert told(document, 1) == by_hand
+
+
+@pytest.mark.parametrize(
+    ("library", "text", "beside", "written", "instead"),
+    [
+        ("lightning", LIGHTNING, "max_epochs=100", "precision='32-true'", "'bf16-mixed'"),
+        ("pytorch_lightning", LIGHTNING, "max_epochs=100", "precision=32", "'bf16-mixed'"),
+        ("accelerate", ACCELERATE, "accumulation_steps=2", "mixed_precision='no'", "'bf16'"),
+        ("transformers", TRANSFORMERS, "max_steps=10_000", "bf16=False", "True"),
+    ],
+)
+def test_it_is_as_if_the_setting_were_typed(
+    tmp_path: Path, library: str, text: str, beside: str, written: str, instead: str
+) -> None:
+    """The libraries themselves, where they are installed."""
+    pytest.importorskip(library)
+    if library == "pytorch_lightning":
+        text = text.replace("import lightning as L", "import pytorch_lightning as L")
+        text = text.replace("from lightning.pytorch.", "from pytorch_lightning.")
+
+    def with_setting(name: str, setting: str) -> dict[str, Any]:
+        folder = tmp_path / name
+        folder.mkdir()
+        return captured(folder, in_folder(folder, text.replace(beside, f"{beside}, {setting}")))
+
+    edited = f"{written.split('=')[0]}={instead}"
+    both, by_hand = with_setting("both", written), with_setting("by_hand", edited)
+    assert told(both, 0) != told(both, 1) == told(by_hand, 0)

@@ -129,6 +129,8 @@ TEST(PlanLevers, APrecisionIsTypedWhereItIsSet) {
   EXPECT_NE(code().find("torch.autocast(\"cuda\", dtype=torch.bfloat16)"), std::string::npos);
   job.variants[1].set_by = "accelerate";
   EXPECT_NE(code().find("bf16=True"), std::string::npos);
+  job.variants[1].set_by = "lightning";
+  EXPECT_NE(code().find("Trainer(..., precision=\"bf16-mixed\")"), std::string::npos);
 }
 
 TEST(PlanLevers, WhatDoesNotGoTogetherIsSaidInTheirOwnWords) {

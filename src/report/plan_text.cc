@@ -257,13 +257,15 @@ std::vector<std::string> PlanNotes(const PlanRequest& request, const Plan& plan,
   }
   for (const std::string& reason : plan.refused) notes.push_back("left out: " + reason);
   const auto is_half = [](const LayoutRecord& layout) { return IsHalf(layout.dtype); };
-  if (request.job.variants.size() == 1 && !request.job.tried_precisions && !request.keep_numerics &&
-      std::none_of(request.job.layouts.begin(), request.job.layouts.end(), is_half)) {
-    notes.push_back(fmt::format(
-        "autocast in bf16 is not among the ways: only the precision as written was captured. {} "
-        "captures it too",
-        request.job.names_root ? "plimsoll plan --run on the script"
-                               : "plimsoll.capture(..., precisions=[\"amp_bf16\"]) in Python"));
+  const Job& job = request.job;
+  const bool lacks_autocast = job.variants.size() == 1 || !job.no_autocast.empty();
+  if (lacks_autocast && !request.keep_numerics && std::ranges::none_of(job.layouts, is_half)) {
+    const std::string only_written =
+        fmt::format("only the precision as written was captured. {} captures it too",
+                    job.names_root ? "plimsoll plan --run on the script"
+                                   : "plimsoll.capture(..., precisions=[\"amp_bf16\"]) in Python");
+    notes.push_back(fmt::format("autocast in bf16 is not among the ways: {}",
+                                job.no_autocast.empty() ? only_written : job.no_autocast));
   }
   if (request.gpu.name != "H200") {
     notes.push_back(

@@ -4,15 +4,14 @@ compares the script as written with."""
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from ..base.patching import Patch, patched
-from ..events.event import Parameter, Recorded
-
-_FLOATS = ("float", "bfloat", "double", "half")
+from .autocast_settings import OwnSettings
 
 
 class Autocast:
@@ -21,12 +20,21 @@ class Autocast:
     def __init__(self, is_wanted: bool) -> None:
         self._is_wanted = is_wanted
         self._context: torch.autocast | None = None
-        #: The script has it by itself.
+        self._settings = OwnSettings(is_wanted)
+        #: Something was computed in it: by the script's own lines, by a library, or because it is
+        #: wanted.
         self.is_used = False
+
+    @property
+    def set_by(self) -> str:
+        """The library whose setting it is; empty where the script's loop is its own."""
+        return self._settings.set_by
 
     def begin(self, trains: bool) -> None:
         """A model's forward begins. An evaluation stays as it is."""
         if not self._is_wanted or self._context or not trains or not torch.is_grad_enabled():
+            return
+        if self.set_by:
             return
         self._context = torch.autocast("cuda", dtype=torch.bfloat16)
         self._context.__enter__()
@@ -42,7 +50,7 @@ class Autocast:
         enter, backward = torch.autocast.__enter__, torch.autograd.backward
 
         def entered(context: Any) -> Any:
-            self.is_used |= context is not self._context and _is_on(context)
+            self.is_used |= _is_on(context)
             return enter(context)
 
         def ended(*args: Any, **kwargs: Any) -> Any:
@@ -51,19 +59,17 @@ class Autocast:
                 self.end()
             return backward(*args, **kwargs)
 
-        with patched(
-            [
-                Patch(torch.autocast, "__enter__", entered),
-                Patch(torch.autograd, "backward", ended),
-            ]
-        ):
-            yield
-
-    def may_be_put_in(self, run: Recorded) -> bool:
-        """Whether the script is in float32, as far as its own lines go."""
-        types = {run.layouts[e.layout].dtype for e in run.events if isinstance(e, Parameter)}
-        floats = {name for name in types if name.startswith(_FLOATS)}
-        return floats == {"float32"} and not self.is_used
+        sys.meta_path.insert(0, self._settings)
+        try:
+            with patched(
+                [
+                    Patch(torch.autocast, "__enter__", entered),
+                    Patch(torch.autograd, "backward", ended),
+                ]
+            ):
+                yield
+        finally:
+            sys.meta_path.remove(self._settings)
 
 
 def _is_on(context: Any) -> bool:

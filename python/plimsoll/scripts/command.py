@@ -22,13 +22,13 @@ from ..base.errors import CaptureError, in_two_lines
 from ..base.notes import Notes
 from ..base.output import check_output
 from ..base.sizes import shown, whole_number
-from ..events.event import HostPeak, PartBegin, Recorded, StepBegin, varying
+from ..events.event import HostPeak, Parameter, PartBegin, Recorded, StepBegin, varying
 from ..events.inputs import changing_sizes
 from ..events.merge import NOTHING_COMPILED, is_compiled, merged, steps_of
 from ..events.points import LENGTHS, Points, lengths_for
 from ..events.sequence import head_of, sequence_of
 from ..events.step_file import Tables
-from .autocast_settings import NAME, SETTINGS
+from .autocast_settings import NAME, NOT_FOLLOWED
 from .epoch import data_section
 from .keeper import end_with_parent, how_it_ended, run_beside
 from .launchers import PLACE, at_point, name_of_length, ranks_of, script_of
@@ -93,13 +93,11 @@ def capture_script(
     tables = Tables(points.inline)
     document = _document(runs, points, gpu, compiled, tables)
     if every_precision:
-        document["tried_precisions"] = True
-    if every_precision and runs[0].may_autocast and not runs[0].serves:
         why_not = _why_no_autocast(runs[0], compiled is not None) or _add_autocast(
-            document, runs_at(points, compiles=False), points, tables, runs[0].autocast_set_by
+            document, runs_at(points, compiles=False), points, tables
         )
         if why_not:
-            document["notes"].append(f"no way with autocast in bf16 was looked at: {why_not}")
+            document["no_autocast"] = why_not
     if not own_batch:
         # The training loader is made first.
         document["own_batch"] = runs[0].loader_batches[0]
@@ -260,33 +258,42 @@ def _more_each_time(runs: list[RunResult]) -> list[str]:
 
 
 def _why_no_autocast(run: RunResult, compiles: bool) -> str:
-    if run.autocast_set_by and run.autocast_set_by not in SETTINGS:
-        return f"{run.autocast_set_by} has a setting for it; plan the script with that set"
-    return "the script compiles; plan it with autocast in it" if compiles else ""
+    """Of the script as it is written; empty where it may be followed in it."""
+    events, layouts = run.recorded.events, run.recorded.layouts
+    types = {layouts[event.layout].dtype for event in events if isinstance(event, Parameter)}
+    others = {name for name in types if name.startswith(("float", "bfloat"))} - {"float32"}
+    if run.serves:
+        return "the script trains nothing, and evaluations stay as they are"
+    if run.uses_autocast:
+        return "the script is in autocast as it is written"
+    if others:
+        return f"the script has weights in {' and '.join(sorted(others))}"
+    if run.autocast_set_by in NOT_FOLLOWED:
+        return f"{run.autocast_set_by} has a setting for it, which is to be set in the script"
+    return "the script compiles, and autocast is to be written into it" if compiles else ""
 
 
-def _add_autocast(
-    document: dict[str, Any], runs: list[Run], points: Points, tables: Tables, set_by: str
-) -> str:
+def _add_autocast(document: dict[str, Any], runs: list[Run], points: Points, tables: Tables) -> str:
     """The job with a line more, beside it as it was written; or why there is none."""
     print("plimsoll: followed once more, with autocast in bf16", file=sys.stderr)
     try:
-        results = _followed([r._replace(autocast=True, autocast_set_by=set_by) for r in runs])
-        if set_by and results[0].may_autocast:
-            return (
-                f"{set_by}'s setting for it changed nothing, since the script says otherwise or "
-                "has a loop of its own; plan the script with autocast in it"
-            )
+        results = _followed([run._replace(autocast=True) for run in runs])
         events = tables.rows(merged([one.recorded for one in results], tables, points, Notes()))
     except CaptureError as error:
-        return error.what
+        where = f"{error.where}: " if error.where else ""
+        return f"in autocast the script cannot be followed: {where}{error.what}"
+    set_by = results[0].autocast_set_by
+    if not results[0].uses_autocast and set_by:
+        return f"{set_by}'s setting for it puts nothing of the script into autocast"
+    if not results[0].uses_autocast:
+        return "no model was seen to compute in training mode, as after model.train()"
 
     def parts(events: list[list[Any]]) -> list[Any]:
         return [event[1] for event in events if event[0] == "part"]
 
     # What is known of the host goes by these.
     if parts(events) != parts(document["variants"][0]["events"]):
-        return "what the script does behind its steps is something else with it"
+        return "in autocast the script does something else behind its steps"
     document |= tables.document()
     by = {"set_by": set_by} if set_by else {}
     document["variants"].append({"precision": NAME, **by, "events": events})
@@ -450,7 +457,7 @@ def _run(run: Run, place: str, progress: Progress, made: MadePaths) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    os.environ.update(_environment(run.ranks, run.autocast_set_by))
+    os.environ.update(_environment(run.ranks))
     from .process import run_script
 
     run_script(place, run, progress, made)
@@ -475,7 +482,7 @@ def _show(said: list[str]) -> None:
         print("\n".join(f"  {line}" for line in said[-_LAST_LINES:]), file=sys.stderr)
 
 
-def _environment(ranks: int, autocast_set_by: str) -> dict[str, str]:
+def _environment(ranks: int) -> dict[str, str]:
     """The first rank, and nothing is reported to anyone."""
     first = {"RANK": "0", "LOCAL_RANK": "0"}
     size = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
@@ -487,7 +494,6 @@ def _environment(ranks: int, autocast_set_by: str) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
         "WANDB_MODE": "disabled",
-        **SETTINGS.get(autocast_set_by, {}),
         "PYTHONPATH": os.pathsep.join(paths),
     }
 

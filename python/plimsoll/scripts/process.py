@@ -45,7 +45,6 @@ from ..world.model import building
 from ..world.quantized import products_of_quantized_weights
 from ..world.surroundings import surroundings
 from .autocast import Autocast
-from .autocast_settings import set_by
 from .checkpoints import LibrariesFiles
 from .files import SavedFiles
 from .generating import Generating, is_there
@@ -107,7 +106,7 @@ class _Process:
             run.whole,
             run.left_alone,
         )
-        self._autocast = Autocast(run.autocast and not run.autocast_set_by)
+        self._autocast = Autocast(run.autocast)
         self._watch.before_forward = self._autocast.begin
         self._watch.before_optimizer = self._autocast.end
         self._watch.on_arrival = self._patch_generation
@@ -267,8 +266,8 @@ class _Process:
             uneven,
             watch.coming_due.growing,
             watch.coming_due.left,
-            self._autocast.may_be_put_in(recorded),
-            set_by(),
+            self._autocast.is_used,
+            self._autocast.set_by,
         )
 
     def _note_served(self) -> None:

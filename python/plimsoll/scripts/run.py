@@ -50,9 +50,9 @@ class Run(NamedTuple):
     whole: bool = False
     #: Branches, by key, that come due when they do (coming_due.py); None: all.
     left_alone: frozenset[str] | None = frozenset()
-    #: Its forwards and losses are put into autocast; by a library's own setting, if one is named.
+    #: Its forwards and losses are put into autocast; by a library's own setting, where it runs the
+    #: loop.
     autocast: bool = False
-    autocast_set_by: str = ""
 
 
 class Kept(NamedTuple):
@@ -130,9 +130,9 @@ class RunResult:
     growing: list[Growing] = field(default_factory=list)
     #: Branches that were let come due, and with which the script did not go on; by key.
     left: frozenset[str] = frozenset()
-    #: It has no autocast, and could have.
-    may_autocast: bool = False
-    #: The library whose setting that would be.
+    #: Something was computed in autocast.
+    uses_autocast: bool = False
+    #: The library that runs the loop and has a setting for it; empty where there is none.
     autocast_set_by: str = ""
 
 

@@ -177,6 +177,19 @@ TEST(Predict, ChoosesAPrecisionThatWasCaptured) {
   EXPECT_NE(missing.error().message.find("as_written, amp_bf16"), std::string::npos);
 }
 
+TEST(Predict, SaysWhyAPrecisionWasNotCaptured) {
+  JobMaker maker = Simple();
+  const auto line = [&](const char* precision) {
+    return Predict(maker.job, WithRoom(kGiB), {.precision = precision}).error().ToLine();
+  };
+  EXPECT_NE(line("amp_bf16").find("(there is: as_written); capture with"), std::string::npos);
+  EXPECT_NE(line("eager").find("beside a job that is compiled"), std::string::npos);
+  maker.job.no_autocast = "the script compiles";
+  EXPECT_NE(line("amp_bf16").find("was not captured: the script compiles; leave --precision out"),
+            std::string::npos);
+  EXPECT_NE(line("fp32").find("precisions=[\"fp32\"]"), std::string::npos);
+}
+
 TEST(Predict, RefusesWhatThereIsNoModelOf) {
   const JobMaker maker = Simple();
   EXPECT_FALSE(Predict(maker.job, WithRoom(kGiB), {.conf = "backend:cudaMallocAsync"}).ok());

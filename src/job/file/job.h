@@ -296,8 +296,8 @@ struct JobFacts {
   /// Calls of the model's own forward have a module whose path is empty, and those outside of the
   /// model have none. In older captures neither has one.
   bool names_root = false;
-  /// Of a script: it was captured in every precision that it could be.
-  bool tried_precisions = false;
+  /// Of a script that was to be captured in bf16 autocast too: why it was not.
+  std::string no_autocast = {};
   /// The data decide sizes: batches that were not seen may be larger.
   bool sizes_change = false;
   /// Batches that its loader has in an epoch, where what comes after that was captured sooner.

@@ -84,7 +84,7 @@ class Reader : public JsonItems {
       passes_ = static_cast<int>(told);
     }
     job_.names_root = IsTrue(document["names_root"]);
-    job_.tried_precisions = IsTrue(document["tried_precisions"]);
+    job_.no_autocast = TextOr(document["no_autocast"], "");
     job_.sizes_change = IsTrue(document["sizes_change"]);
     job_.keeper = ReadKeeper(document["kept_by"]);
     ReadGrowing(document);

@@ -186,6 +186,14 @@ TEST(StepFile, SaysByWhatRanksExchangeAndWhereTheModelEnds) {
   EXPECT_EQ(With("/names_root", "3"), "");
 }
 
+TEST(StepFile, SaysWhyThereIsNoAutocast) {
+  Json file = SmallFile();
+  EXPECT_EQ(Read(file.dump())->no_autocast, "");
+  file["no_autocast"] = "the script compiles";
+  EXPECT_EQ(CopyOf(*Read(file.dump()), 0).no_autocast, "the script compiles");
+  EXPECT_EQ(With("/no_autocast", "3"), "");
+}
+
 TEST(StepFile, IsReadAsItIsWritten) {
   const Result<Job> job = Read(SmallFile().dump());
   ASSERT_TRUE(job.ok()) << job.error().ToLine();

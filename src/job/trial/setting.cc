@@ -42,6 +42,10 @@ DeviceLimits LimitsFor(const AllocatorRules& rules, const Gpu& gpu, const Contex
   return limits;
 }
 
+/// Precisions, by the names that captures give them.
+constexpr std::string_view kAutocast = "amp_bf16";
+constexpr std::string_view kEager = "eager";
+
 /// Of a job whose steps differ.
 constexpr std::size_t kTimedSteps = 15;
 /// After so many steps the allocator has what each further one takes.
@@ -70,22 +74,35 @@ int StepsOf(const Job& job, const Variant& variant, std::int64_t batch) {
   return std::max(captured, static_cast<int>(steps));
 }
 
+/// What to do about a precision that is not there.
+std::string HowToCapture(std::string_view precision, const std::vector<std::string_view>& known) {
+  if (std::string near = DidYouMean(precision, known); !near.empty()) return near;
+  if (precision == kEager) return "it is captured beside a job that is compiled";
+  const std::string asked = fmt::format("capture with precisions=[\"{}\"]", precision);
+  if (precision != kAutocast) return asked;
+  return asked + ", or the script with predict --run --precision amp_bf16";
+}
+
 }  // namespace
 
 Result<const Variant*> ChooseVariant(const Job& job, const PredictOptions& options) {
   if (!options.precision) return &job.variants.front();
+  const std::string& asked = *options.precision;
   std::vector<std::string_view> known;
   for (const Variant& variant : job.variants) {
-    if (variant.precision == *options.precision) return &variant;
+    if (variant.precision == asked) return &variant;
     known.push_back(variant.precision);
   }
-  const std::string near = DidYouMean(*options.precision, known);
-  return Error{.message = fmt::format("precision {} was not captured (there is: {})",
-                                      *options.precision, Joined(known, ", ")),
+  if (asked == kAutocast && !job.no_autocast.empty()) {
+    return Error{
+        .message = fmt::format("precision {} was not captured: {}", asked, job.no_autocast),
+        .file = job.file,
+        .hint = "leave --precision out, and the script is predicted as it is written"};
+  }
+  return Error{.message = fmt::format("precision {} was not captured (there is: {})", asked,
+                                      Joined(known, ", ")),
                .file = job.file,
-               .hint = near.empty()
-                           ? fmt::format("capture with precisions=[\"{}\"]", *options.precision)
-                           : near};
+               .hint = HowToCapture(asked, known)};
 }
 
 TorchVersion TorchFor(const Job& job, const PredictOptions& options) {

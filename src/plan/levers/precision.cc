@@ -97,7 +97,8 @@ std::vector<std::string> SettingOf(const Job& job, const std::string& precision)
     return {"args = TrainingArguments(..., bf16=True)           # of transformers' Trainer",
             "accelerator = Accelerator(mixed_precision=\"bf16\")  # of a loop of one's own"};
   }
-  return {"trainer = Trainer(..., precision=\"bf16-mixed\")"};
+  return {"trainer = Trainer(..., precision=\"bf16-mixed\")  # of Lightning",
+          "fabric = Fabric(..., precision=\"bf16-mixed\")    # of a loop of one's own"};
 }
 
 std::vector<std::string> PrecisionCode(const Job& job, const Choice&, const LeverValue& value) {
