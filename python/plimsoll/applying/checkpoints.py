@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Callable
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from ..base.errors import PlanError
 from .waiting_blocks import wait_on_host
@@ -30,7 +32,6 @@ def checkpoint_blocks(model: nn.Module, names: list[str], keep: list[str]) -> No
     "host:NAME" for a module that is not computed again: its results wait on the host for that
     one."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
-        CheckpointImpl,
         CheckpointWrapper,
         checkpoint_wrapper,
     )
@@ -44,11 +45,8 @@ def checkpoint_blocks(model: nn.Module, names: list[str], keep: list[str]) -> No
         block = model.get_submodule(name)
         if isinstance(block, CheckpointWrapper):
             continue
-        contexts = _contexts(block, kept)
         wrappers[id(block)] = checkpoint_wrapper(
-            block,
-            checkpoint_impl=CheckpointImpl.NO_REENTRANT,
-            **({} if contexts is None else {"context_fn": contexts}),
+            block, checkpoint_fn=_checkpointed, contexts=_contexts(block, kept)
         )
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):  # a shared one is in several places
@@ -58,12 +56,45 @@ def checkpoint_blocks(model: nn.Module, names: list[str], keep: list[str]) -> No
         wait_on_host(model, waiting)
 
 
-def _contexts(block: nn.Module, kept: str) -> _Contexts | None:
-    """What a checkpoint's forward and repetition run in; nothing where that is as always."""
+def _checkpointed(block: nn.Module, *args: Any, contexts: _Contexts, **kwargs: Any) -> Any:
+    """A list that is appended to after the block has run, or while it does, is another one by the
+    backward. So the block is given the list itself, and its repetition a copy of what that was."""
+    first = [(args, kwargs)]
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = first.pop() if first else as_they_are((args, kwargs))
+        return block(*args, **kwargs)
+
+    args, kwargs = as_they_are((args, kwargs))
+    return checkpoint(run, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+
+def as_they_are(value: Any) -> Any:
+    """With copies of lists and dictionaries, whatever they are in, of the same tensors."""
+    return _copied(value, {})
+
+
+def _copied(value: Any, copies: dict[int, Any]) -> Any:
+    """What is in several places stays one."""
+    if type(value) is tuple:
+        return tuple(_copied(each, copies) for each in value)
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return value._make(_copied(each, copies) for each in value)
+    if not isinstance(value, (list, dict)):
+        return value
+    if id(value) not in copies:
+        again = copies[id(value)] = copy.copy(value)
+        for key, each in again.items() if isinstance(again, dict) else enumerate(again):
+            again[key] = _copied(each, copies)
+    return copies[id(value)]
+
+
+def _contexts(block: nn.Module, kept: str) -> _Contexts:
+    """What a checkpoint's forward and repetition run in."""
     norms = [m for m in block.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     names = _asked(kept)
     if not names and not norms:
-        return None
+        return noop_context_fn
 
     def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
         first: AbstractContextManager[Any] = contextlib.nullcontext()
