@@ -472,6 +472,8 @@ def steps():
     put("step_file", "asked", json.dumps({**whole, "asked": asked}))
     put("step_file", "hostile-asked", json.dumps({**whole, "asked": {**asked, "batches": [[1]], "convolutions": [
         line.replace("1:100 4:400", "1:1125899906842624 1073741824:1125899906842624"), line + "\t9"]}}))
+    lists = {"given_to": ["layer", "h.0"], "changed_by": ["layer"]}
+    put("step_file", "lists", json.dumps({**whole, "lists": lists}))
     release = {"edits": [["variable", 0, 1], ["gradients", 2, -1]], "frees": [[6, 4], [len(events), 19]]}
     whole["variants"][0]["releases"] = [release, {**release, "edits": [["graph", 0, -1]]}]
     put("step_file", "releases", json.dumps(whole, separators=(",", ":")))

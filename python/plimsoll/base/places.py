@@ -21,6 +21,8 @@ from typing import Any, Callable
 import torch
 from torch.nn.modules import module as nn_module
 
+from .lists import ListsOfModules
+from .liveness import variables_of
 from .place import Place
 from .written import Origin, Written
 
@@ -148,6 +150,8 @@ class Places:
         if model is not None:
             self.know(model)
         self._running: list[str | None] = []
+        #: What the modules are given.
+        self.lists = ListsOfModules()
         self._made_at: dict[int, Place] = {}
         self._hooks: list[Any] = []
         #: What a compiler wrote of the models.
@@ -261,7 +265,11 @@ class Places:
         # A module that is not the model's (a loss, say) counts as part of what called it.
         outer = self._running[-1] if self._running else None
         self._running.append(outer if name is None else name)
+        # A hook on all modules is not told what is given by name, which is where it is called.
+        named = dict(variables_of(sys._getframe(1))).get("kwargs") or {}
+        self.lists.begin(name, [*args, *named.values()])
 
     def _leave(self, module: torch.nn.Module, args: Any, result: Any) -> None:
+        self.lists.end()
         if self._running:
             self._running.pop()

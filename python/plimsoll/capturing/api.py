@@ -16,6 +16,7 @@ from ..asking.answers import add_answers
 from ..base.assumptions import Assumptions, parse_assumptions
 from ..base.errors import CaptureError, in_a_line
 from ..base.gpus import capability
+from ..base.lists import GivenLists, of_all
 from ..base.notes import Notes
 from ..base.output import check_output, write_whole
 from ..base.precision import (
@@ -32,7 +33,7 @@ from ..base.seed import fixed_seed
 from ..events.merge import NOTHING_COMPILED, is_compiled, merged
 from ..events.points import LENGTHS, Points
 from ..events.recorder import Recorder
-from ..events.repeated import Layers, repeated
+from ..events.repeated import Layers, in_all_layers, repeated
 from ..events.step_file import Tables
 from ..knowledge.values import Values
 from ..world.device import phantom_device
@@ -165,6 +166,7 @@ def capture_of_few_layers(
         "settings": settings_of_torch(),
         "names_root": True,
         "passes": accumulate,
+        **of_all(session.lists).described(),
         **session.tables.document(),
         "variants": variants,
         "notes": notes.texts,
@@ -198,6 +200,8 @@ class _Session:
         self._notes = notes
         self._capability = capability(gpu) or (9, 0)
         self._releases: list[Callable[[], None]] = []
+        #: That modules were given, by run.
+        self.lists: list[GivenLists] = []
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         with fixed_seed(), self._fake, Recorder(None, Values(notes)):
             self._template, self._compiled = template(model, notes)
@@ -283,6 +287,7 @@ class _Session:
             )
             with around as recorder:
                 run(self._job, target, precision, point, recorder, self._notes, attendant)
+        self.lists.append(in_all_layers(recorder.lists, self._layers))
         return recorder
 
 

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..base.lists import GivenLists
 from ..base.pieces import Name, Pieces
 from ..base.places import Places
 from ..knowledge.values import Values
@@ -172,6 +173,12 @@ class Recorder(TorchDispatchMode):
         self.events.append(told)
         self._casts.after()
         self._variables.called(told)
+
+    @property
+    def lists(self) -> GivenLists:
+        """That modules were given."""
+        assert self._places is not None
+        return self._places.lists.found
 
     @property
     def recorded(self) -> Recorded:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ..base.lists import GivenLists
 from ..base.place import Place
 from .event import (
     Buffer,
@@ -67,6 +68,22 @@ def copies_of(name: str, layers: Layers) -> int:
     if not found or layers.unit(int(found.group(1))) != _MIDDLE:
         return 0
     return (layers.wanted - layers.captured) // layers.period
+
+
+def in_all_layers(lists: GivenLists, layers: Sequence[Layers]) -> GivenLists:
+    """As if each layer were given what one is."""
+
+    def paths(found: frozenset[str]) -> frozenset[str]:
+        for one in layers:
+            layer = re.compile(rf"({re.escape(one.path)}\.)\d+(?=\.|$)")
+            found = frozenset(
+                layer.sub(rf"\g<1>{index}", path, count=1) if layer.match(path) else path
+                for path in found
+                for index in range(one.wanted)
+            )
+        return found
+
+    return GivenLists(paths(lists.to), paths(lists.changed_by))
 
 
 def repeated(events: list[Event], layers: Layers, layouts: list[Any]) -> list[Event]:

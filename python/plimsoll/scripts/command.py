@@ -19,6 +19,7 @@ from typing import Any, Callable, NamedTuple, NoReturn
 from ..asking.answers import add_answers
 from ..base.assumptions import NOTHING_STATED, Assumptions, parse_assumptions
 from ..base.errors import CaptureError, in_two_lines
+from ..base.lists import of_all
 from ..base.notes import Notes
 from ..base.output import check_output
 from ..base.sizes import shown, whole_number
@@ -352,6 +353,7 @@ def _facts(runs: list[RunResult], gpu: str, parts: int, tables: Tables) -> dict[
         **_epoch([run.epoch for run in runs], tables),
         **_lost(runs, parts),
         **_comes_due(runs, tables),
+        **of_all(run.lists for run in runs).described(),
     }
 
 

@@ -268,6 +268,7 @@ class _Process:
             watch.coming_due.left,
             self._autocast.is_used,
             self._autocast.set_by,
+            recorder.lists,
         )
 
     def _note_served(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Union
 
 from ..base.assumptions import NOTHING_STATED, Assumptions
 from ..base.errors import CaptureError
+from ..base.lists import GivenLists
 from ..events.event import HostPeak, Recorded
 from .data_sizes import EpochSizes
 
@@ -134,6 +135,8 @@ class RunResult:
     uses_autocast: bool = False
     #: The library that runs the loop and has a setting for it; empty where there is none.
     autocast_set_by: str = ""
+    #: That modules were given.
+    lists: GivenLists = GivenLists()
 
 
 class Failure(NamedTuple):

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -167,6 +169,14 @@ struct HostPeaks {
   std::vector<HostPeak> later = {};
 };
 
+/// Lists and dictionaries that modules are given as arguments, by the paths of the modules.
+struct GivenLists {
+  using Paths = std::set<std::string, std::less<>>;
+  Paths to = {};
+  /// They put something into one or take something out while they run.
+  Paths changed_by = {};
+};
+
 /// Whether a step's batch is the heaviest of the job's data, and how far they were looked through.
 enum class Heaviest : std::uint8_t { kNotOne, kOfFirst, kOfAll };
 
@@ -296,6 +306,8 @@ struct JobFacts {
   /// Calls of the model's own forward have a module whose path is empty, and those outside of the
   /// model have none. In older captures neither has one.
   bool names_root = false;
+  /// None where the capture did not look.
+  std::shared_ptr<const GivenLists> lists = std::make_shared<const GivenLists>();
   /// Of a script that was to be captured in bf16 autocast too: why it was not.
   std::string no_autocast = {};
   /// The data decide sizes: batches that were not seen may be larger.

@@ -87,6 +87,10 @@ class Reader : public JsonItems {
     job_.no_autocast = TextOr(document["no_autocast"], "");
     job_.sizes_change = IsTrue(document["sizes_change"]);
     job_.keeper = ReadKeeper(document["kept_by"]);
+    if (const Json& lists = document["lists"]; !lists.is_null()) {
+      job_.lists = std::make_shared<const GivenLists>(GivenLists{
+          .to = ReadModules(lists, "given_to"), .changed_by = ReadModules(lists, "changed_by")});
+    }
     ReadGrowing(document);
     ReadHost(document["host"]);
     job_.asked = ReadAsked(document["asked"]);
@@ -103,6 +107,15 @@ class Reader : public JsonItems {
       keeper.most = std::min(Int(most), kMostKept);
     }
     return keeper;
+  }
+
+  GivenLists::Paths ReadModules(const Json& lists, const char* key) {
+    GivenLists::Paths paths;
+    for (const Json& module : Array(lists, key)) {
+      if (!module.is_text()) Refuse("\"lists\" does not hold paths of modules");
+      paths.insert(*module.text());
+    }
+    return paths;
   }
 
   void ReadGrowing(const Json& document) {

@@ -118,6 +118,21 @@ TEST(StepFile, SaysWhatGrowsEverySoManySteps) {
   }
 }
 
+TEST(StepFile, SaysWhatListsModulesAreGiven) {
+  Json file = SmallFile();
+  EXPECT_TRUE(Read(file.dump())->lists->to.empty());
+  file["lists"] = Json::parse(R"({"given_to": ["h.0", "h.1"], "changed_by": ["h.1"]})");
+  const Result<Job> job = Read(file.dump());
+  ASSERT_TRUE(job) << job.error().ToLine();
+  EXPECT_EQ(job->lists->to, (GivenLists::Paths{"h.0", "h.1"}));
+  EXPECT_EQ(job->lists->changed_by, GivenLists::Paths{"h.1"});
+  EXPECT_EQ(CopyOf(*job, 0).lists, job->lists);
+  for (const char* bad : {"3", "[]", "{}", R"({"given_to": [], "changed_by": 3})",
+                          R"({"given_to": [3], "changed_by": []})"}) {
+    EXPECT_NE(With("/lists", bad), "") << bad;
+  }
+}
+
 constexpr const char* kAsked = R"({"gpu": "H200", "cudnn": "9.19.0", "batches": [[1, 2]],
   "convolutions": ["float32 nchw 3,8,8 4,3,3 1,1 1,1 1,1 1\t0\t1:10 2:20\t\t"]})";
 
