@@ -4,6 +4,9 @@
 
 #include <map>
 
+#include "base/text.h"
+#include "files/input.h"
+#include "job/file/step_file.h"
 #include "plan/choice_for_tests.h"
 
 namespace plimsoll::lever_test {
@@ -131,6 +134,29 @@ TEST(PlanLevers, APrecisionIsTypedWhereItIsSet) {
   EXPECT_NE(code().find("bf16=True"), std::string::npos);
   job.variants[1].set_by = "lightning";
   EXPECT_NE(code().find("Trainer(..., precision=\"bf16-mixed\")"), std::string::npos);
+}
+
+TEST(PlanLevers, ListsAreCopiedWhereABlockIsGivenSome) {
+  Job job = *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/steps/gpt2_adamw_fp32.step.json.gz"));
+  const auto code = [&](std::string_view text) {
+    return Joined(kCheckpointingLever.code(job, {}, *kCheckpointingLever.parse(text)), "\n");
+  };
+  const std::string plain = code("transformer.h.0,transformer.h.1[addmm]");
+  EXPECT_EQ(plain.find("pre_hook"), std::string::npos) << plain;
+  job.lists = std::make_shared<const GivenLists>(
+      GivenLists{.to = {"transformer.h.1", "transformer.h.2", "transformer.h.3.mlp"},
+                 .changed_by = {"transformer.h.2", "transformer.h.3.mlp"}});
+  const std::string copying = code("transformer.h.0,transformer.h.1[addmm]");
+  ASSERT_TRUE(copying.starts_with(plain)) << copying;
+  EXPECT_NE(copying.find("for n in [\"transformer.h.1\"]:"), std::string::npos) << copying;
+
+  for (const auto& [text, refused] : {std::pair("all", "'transformer.h.2' changes a list"),
+                                      {"transformer.h.3.mlp", "'transformer.h.3.mlp' changes"}}) {
+    const std::optional<Error> error =
+        kCheckpointingLever.rewrite(job, job.variants.front(), *kCheckpointingLever.parse(text));
+    ASSERT_TRUE(error.has_value()) << text;
+    EXPECT_NE(error->message.find(refused), std::string::npos) << error->message;
+  }
 }
 
 TEST(PlanLevers, WhatDoesNotGoTogetherIsSaidInTheirOwnWords) {

@@ -11,17 +11,23 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "job/transforms/shard_groups.h"
+#include "job/transforms/tensors_of_call.h"
 
 namespace plimsoll {
 namespace {
 
 std::string_view LastPart(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
+/// Of what the forward writes into a model, what no result depends on.
+constexpr std::string_view kCountOfBatchNorm = "num_batches_tracked";
+
 /// Finds what can be wrapped from the calls of the forwards.
 class ModuleFinder {
  public:
   ModuleFinder(const Job& job, const Variant& variant) : job_(job), variant_(variant) {
-    for (const ModelTensor& tensor : variant.model_tensors) model_.insert(tensor.storage);
+    for (const ModelTensor& tensor : variant.model_tensors) {
+      if (LastPart(job.strings[tensor.name]) == kCountOfBatchNorm) counts_.insert(tensor.storage);
+    }
   }
 
   std::vector<std::string> Run() {
@@ -29,16 +35,21 @@ class ModuleFinder {
     for (const JobEvent& event : variant_.events) {
       if (event.kind == JobEvent::Kind::kStage) {
         stage = event.stage;
-        if (stage == Stage::kForward) forward_begins_ = count_;
+        if (stage == Stage::kForward) {
+          forward_begins_ = count_;
+          FindChangedInputs();
+        }
       }
       if (event.kind == JobEvent::Kind::kCall && stage == Stage::kForward) {
         Add(variant_.calls[event.index]);
       }
     }
+    FindChangedInputs();
     std::vector<std::string> found;
     for (const std::string_view path : order_) {
       const Seen& seen = seen_.at(path);
-      if (IsModule(path, seen) && !seen.comes_again && !seen.writes_outside) {
+      if (IsModule(path, seen) && !seen.comes_again && !seen.writes_outside &&
+          !seen.input_changes && !job_.lists->changed_by.contains(path)) {
         found.emplace_back(path);
       }
     }
@@ -50,6 +61,7 @@ class ModuleFinder {
     std::size_t last = 0;
     bool comes_again = false;
     bool writes_outside = false;
+    bool input_changes = false;
     bool calls = false;
     bool has_named_parts = false;
   };
@@ -68,6 +80,7 @@ class ModuleFinder {
     });
     if (const std::optional<Storage> written = WrittenBy(job_, call)) Written(module, *written);
     for (const NewStorage& fresh : call.fresh) maker_[fresh.storage] = module;
+    forward_.push_back(&call);
   }
 
   static std::string_view PartAfter(std::string_view path, std::string_view module) {
@@ -76,12 +89,47 @@ class ModuleFinder {
   }
 
   void Written(std::string_view module, Storage storage) {
-    if (model_.contains(storage)) return;  // statistics of batch norm
-    const auto maker = maker_.find(storage);
-    const std::string_view made_in = maker == maker_.end() ? std::string_view() : maker->second;
+    if (counts_.contains(storage)) return;
+    const std::string_view made_in = MakerOf(storage);
     ForEachModuleAround(module, [&](std::string_view path) {
       if (!IsPartOf(made_in, path)) seen_.at(path).writes_outside = true;
     });
+  }
+
+  std::string_view MakerOf(Storage storage) const {
+    const auto maker = maker_.find(storage);
+    return maker == maker_.end() ? std::string_view() : maker->second;
+  }
+
+  /// What a module was given and others write into once it has run: `x += self.mlp(x)`.
+  void FindChangedInputs() {
+    std::map<Storage, std::string_view> written_in;  // later in the forward: around all who do
+    for (auto call = forward_.rbegin(); call != forward_.rend(); ++call) {
+      const std::string_view module = job_.strings[(*call)->module];
+      ForEachArgument(**call, [&](const TensorUse& tensor) {
+        const auto written = written_in.find(tensor.storage);
+        if (written == written_in.end()) return;
+        const std::string_view made_in = MakerOf(tensor.storage);
+        ForEachModuleAround(module, [&](std::string_view path) {
+          if (IsPartOf(made_in, path) || IsPartOf(written->second, path)) return;
+          seen_.at(path).input_changes = true;
+        });
+      });
+      const std::optional<Storage> storage = WrittenBy(job_, **call);
+      if (!storage || counts_.contains(*storage)) continue;
+      const auto [written, first] = written_in.try_emplace(*storage, module);
+      if (!first) written->second = Around(written->second, module);
+    }
+    forward_.clear();
+  }
+
+  /// The innermost module that both are part of.
+  static std::string_view Around(std::string_view one, std::string_view other) {
+    std::string_view around;
+    ForEachModuleAround(one, [&](std::string_view path) {
+      if (IsPartOf(other, path)) around = path;
+    });
+    return around;
   }
 
   /// A list of modules is none itself, and cannot be wrapped. A capture does not tell it from an
@@ -92,10 +140,12 @@ class ModuleFinder {
 
   const Job& job_;
   const Variant& variant_;
-  std::set<Storage> model_;
+  std::set<Storage> counts_;
   std::map<std::string_view, Seen> seen_;
   std::vector<std::string_view> order_;
   std::map<Storage, std::string_view> maker_;
+  /// Calls of the present one.
+  std::vector<const CallRecord*> forward_;
   /// Calls of forwards so far, and before the present one.
   std::size_t count_ = 0;
   std::size_t forward_begins_ = 0;
@@ -116,9 +166,15 @@ bool IsPartOf(std::string_view path, std::string_view around) {
 
 std::optional<Storage> WrittenBy(const Job& job, const CallRecord& call) {
   const std::string_view op = job.strings[call.op];
-  const std::string_view name = op.substr(0, op.rfind('.'));
-  if (!name.ends_with('_') || call.args.empty()) return std::nullopt;
-  const auto* tensor = std::get_if<TensorUse>(&call.args.front().is);
+  const Argument* written = nullptr;
+  if (op.substr(0, op.rfind('.')).ends_with('_') && !call.args.empty()) {
+    written = &call.args.front();
+  }
+  for (const auto& [name, argument] : call.kwargs) {
+    if (job.strings[name] == "out") written = &argument;
+  }
+  if (written == nullptr) return std::nullopt;
+  const auto* tensor = std::get_if<TensorUse>(&written->is);
   if (tensor == nullptr || tensor->storage == kElsewhere) return std::nullopt;
   return tensor->storage;
 }
@@ -395,6 +451,20 @@ Result<CheckpointSegments> ResolveCheckpointing(const Checkpointing& checkpointi
   known.insert(known.end(), modules.begin(), modules.end());
   if (std::optional<Error> error = CheckNames(checkpointing.named, known)) return *error;
   return checkpointing.named;
+}
+
+std::optional<Error> CannotRepeat(const Job& job, const CheckpointSegments& segments) {
+  for (const CheckpointSegment& segment : segments) {
+    if (segment.on_host()) continue;
+    for (const std::string& module : segment.modules) {
+      if (!job.lists->changed_by.contains(module)) continue;
+      return Error{.message = fmt::format("'{}' changes a list or a dictionary that it is given: "
+                                          "computed again, it would be given another one",
+                                          module),
+                   .hint = "leave it out"};
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<Error> CannotKeep(const Job& job, const Variant& variant,

@@ -18,8 +18,9 @@ namespace plimsoll {
 std::vector<std::string> CheckpointBlocks(const Job& job, const Variant& variant);
 
 /// Every module that `checkpoint_wrapper` can be put around so that the results stay the same: it
-/// is called once in each forward, and writes into nothing that others made. Also modules that are
-/// part of others; in the order of the forward, the outer before the inner.
+/// is called once in each forward, writes into nothing that others made nor into the model, changes
+/// no list that it is given, and finds what it was given as it was. Also modules that are part of
+/// others; in the order of the forward, the outer before the inner.
 std::vector<std::string> CheckpointModules(const Job& job, const Variant& variant);
 
 /// Modules that are computed again together: only what goes into the first of them is kept, and
@@ -70,6 +71,8 @@ Result<CheckpointSegments> ResolveCheckpointing(const Checkpointing& checkpointi
                                                 const std::vector<std::string>& blocks,
                                                 const std::vector<std::string>& modules = {});
 
+/// Whether each is the same when it is computed again.
+std::optional<Error> CannotRepeat(const Job& job, const CheckpointSegments& segments);
 /// Whether PyTorch can keep what the segments say, and the results stay the same.
 std::optional<Error> CannotKeep(const Job& job, const Variant& variant,
                                 const CheckpointSegments& segments);
@@ -79,7 +82,7 @@ void ForEachModuleAround(std::string_view path, const std::function<void(std::st
 /// Whether a module is another one or part of it.
 bool IsPartOf(std::string_view path, std::string_view around);
 
-/// What an operator like aten.relu_ works in place on.
+/// What an operator like aten.relu_ works in place on, or one like aten.div.out fills.
 std::optional<Storage> WrittenBy(const Job& job, const CallRecord& call);
 
 }  // namespace plimsoll

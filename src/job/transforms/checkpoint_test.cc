@@ -188,6 +188,80 @@ TEST(Checkpoint, RandomNumbersAreTheSameWhenTheyAreRepeated) {
 
 /// The first block leaves when it is done; its memory is free after the second, and comes back when
 /// the second one's backward begins.
+/// A forward in which each call reads one storage and makes another.
+class Forward {
+ public:
+  Forward() {
+    maker.BeginStep();
+    maker.Begin(Stage::kForward);
+  }
+  Storage Call(std::string_view module, std::string_view op, Storage of) {
+    const Storage made = maker.Make(op, Always(8), {Arg(maker.Floats(of, {Always(8)}))});
+    maker.last_call().module = maker.job.strings.Intern(module);
+    return made;
+  }
+  /// Makes nothing: it works in place.
+  void Write(std::string_view module, std::string_view op, Storage into) {
+    Call(module, op, into);
+    maker.last_call().fresh.clear();
+  }
+  std::vector<std::string> Modules() { return CheckpointModules(maker.job, maker.variant()); }
+
+  JobMaker maker;
+};
+using Modules = std::vector<std::string>;
+
+TEST(CheckpointModules, WriteIntoNothingThatOthersMade) {
+  Forward forward;
+  const Storage in = forward.Call("stem", "aten.exp.default", 0);
+  forward.Write("a.relu", "aten.relu_.default", forward.Call("a", "aten.exp.default", in));
+  EXPECT_EQ(forward.Modules(), (Modules{"stem", "a"}));
+  forward.Call("b", "aten.div.out", in);
+  forward.maker.last_call().kwargs = {
+      {forward.maker.job.strings.Intern("out"), Arg(forward.maker.Floats(in, {Always(8)}))}};
+  EXPECT_EQ(forward.Modules(), (Modules{"stem"})) << "what went into a is another now, too";
+}
+
+TEST(CheckpointModules, WriteIntoNothingOfTheModelButBatchesOfANorm) {
+  Forward forward;
+  const Storage state = forward.maker.Parameter(8, false);
+  StringId& name = forward.maker.variant().model_tensors.front().name;
+  forward.Call("a", "aten.exp.default", state);
+  forward.Write("a", "aten.add_.Tensor", state);
+  name = forward.maker.job.strings.Intern("a.codebook");
+  EXPECT_EQ(forward.Modules(), Modules());
+  name = forward.maker.job.strings.Intern("a.num_batches_tracked");
+  EXPECT_EQ(forward.Modules(), Modules{"a"});
+}
+
+/// `x = self.stem(x); x += self.mlp(x)`, where a cast is all that the backward has of x.
+TEST(CheckpointModules, FindWhatTheyWereGivenAsItWas) {
+  Forward forward;
+  const Storage x = forward.Call("block.stem", "aten.exp.default", 0);
+  const Storage cast = forward.Call("block.mlp.up", "aten._to_copy.default", x);
+  forward.Call("block.mlp.down", "aten.mm.default", cast);
+  EXPECT_EQ(forward.Modules(),
+            (Modules{"block", "block.stem", "block.mlp", "block.mlp.up", "block.mlp.down"}));
+  forward.Write("block", "aten.add_.Tensor", x);
+  EXPECT_EQ(forward.Modules(), (Modules{"block", "block.stem", "block.mlp.down"}));
+}
+
+TEST(CheckpointModules, ChangeNoListThatTheyAreGiven) {
+  Forward forward;
+  forward.Call("a.0", "aten.exp.default", forward.Call("a.1", "aten.exp.default", 0));
+  forward.maker.job.lists =
+      std::make_shared<const GivenLists>(GivenLists{.to = {"a.0", "a.1"}, .changed_by = {"a.0"}});
+  EXPECT_EQ(forward.Modules(), Modules{"a.1"});
+  const auto refusal = [&](const char* text) {
+    const std::optional<Error> error =
+        CannotRepeat(forward.maker.job, {*ParseCheckpointSegment(text)});
+    return error ? error->ToLine() : "";
+  };
+  EXPECT_EQ(refusal("a.1"), "");
+  EXPECT_EQ(refusal("a.0[host:a.1]"), "");
+  EXPECT_NE(refusal("a.0").find("'a.0' changes a list"), std::string::npos) << refusal("a.0");
+}
+
 TEST(BlockOffload, LeavesBesideTheNextBlockAndComesBackBesideIt) {
   Chain chain(3);
   const Variant changed = OffloadBlocks(chain.maker.job, chain.maker.variant(),

@@ -18,8 +18,14 @@ LeverValue CheckpointingValue(Checkpointing checkpointing) {
 
 Result<CheckpointSegments> SegmentsOf(const Job& job, const Variant& variant,
                                       const LeverValue& value) {
-  return ResolveCheckpointing(value.As<Checkpointing>(), CheckpointBlocks(job, variant),
-                              CheckpointModules(job, variant));
+  const auto& checkpointing = value.As<Checkpointing>();
+  // By name first: else it is said not to be there.
+  if (std::optional<Error> error = CannotRepeat(job, checkpointing.named)) return *error;
+  Result<CheckpointSegments> segments = ResolveCheckpointing(
+      checkpointing, CheckpointBlocks(job, variant), CheckpointModules(job, variant));
+  if (!segments) return segments;
+  if (std::optional<Error> error = CannotRepeat(job, *segments)) return *error;
+  return segments;
 }
 
 /// As Python writes it: a name comes from a file, and the lines are for people to copy.
@@ -174,6 +180,21 @@ std::vector<std::string> ComputedCode(const CheckpointSegments& segments) {
           "wrapper.apply_activation_checkpointing(model, check_fn=lambda m: m in blocks)"};
 }
 
+/// What is appended to a list once a module has run, a checkpoint would give to its repetition.
+std::vector<std::string> ListsAsTheyAre(const Job& job, const CheckpointSegments& segments) {
+  std::vector<std::string> given;
+  for (const CheckpointSegment& segment : segments) {
+    std::ranges::copy_if(segment.modules, std::back_inserter(given),
+                         [&](const auto& module) { return job.lists->to.contains(module); });
+  }
+  if (given.empty()) return {};
+  return {"from torch.utils._pytree import tree_map",
+          "def as_they_are(module, args, kwargs):  # copies of lists, which others may append to",
+          "    return tree_map(lambda x: x, (args, kwargs))",
+          fmt::format("for n in [{}]:", QuotedList(given)),
+          "    model.get_submodule(n).register_forward_pre_hook(as_they_are, with_kwargs=True)"};
+}
+
 std::vector<std::string> CheckpointingCode(const Job& job, const Choice&, const LeverValue& value) {
   CheckpointSegments segments = Checkpointed(job, value);
   std::vector<std::string> waiting;
@@ -184,6 +205,7 @@ std::vector<std::string> CheckpointingCode(const Job& job, const Choice&, const 
   }
   std::erase_if(segments, IsOnHost);
   std::vector<std::string> lines = ComputedCode(segments);
+  std::ranges::move(ListsAsTheyAre(job, segments), std::back_inserter(lines));
   if (!waiting.empty()) {
     lines.emplace_back("# results on the host from the end of one module to the other's backward");
     lines.push_back(fmt::format("plimsoll.wait_on_host(model, {{{}}})", Joined(waiting, ", ")));
