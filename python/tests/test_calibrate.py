@@ -20,7 +20,7 @@ nn = torch.nn
 import plimsoll
 from plimsoll import calibrate as calibrate_function
 from plimsoll.asking.shapes import Layout, Shape, reduced, shape_of
-from plimsoll.measuring import context, host
+from plimsoll.measuring import context, host, networks
 from plimsoll.measuring.calibrate import Gauge, cudnn_release, gpu_name, main, measure
 from plimsoll.measuring.calibration_file import Calibration, file_lines
 from plimsoll.measuring.calibration_work import batch_sizes, collect
@@ -522,10 +522,10 @@ def test_how_long_python_takes_follows_from_phases():
 
     def step(calls, entries, lists, again=0):
         forward = host.Phase(host.Counted(calls, 0, 2 * calls), 30.0 * calls)
-        # Each of 24 checkpoints repeats its calls and takes 400 µs besides.
+        # Each checkpoint repeats its calls and takes 400 µs besides.
         backward = host.Phase(
             host.Counted(2 * calls + again, 0, 4 * calls + 2 * again),
-            20.0 * (2 * calls) + 30.0 * again + (24 * 400.0 if again else 0.0),
+            20.0 * (2 * calls) + 30.0 * again + (networks.BLOCKS * 400.0 if again else 0.0),
         )
         update = host.Phase(host.Counted(lists, entries, 0), 40.0 * lists + 1.5 * entries)
         return host.Step(forward, backward, update, forward.us + backward.us + update.us + 250)
@@ -544,7 +544,31 @@ def test_how_long_python_takes_follows_from_phases():
     assert (found.list, found.entry) == (pytest.approx(40), pytest.approx(1.5))
     assert found.loop == pytest.approx(9)
     assert found.step == pytest.approx(250)
-    assert found.checkpoint + 8 * found.saved == pytest.approx(400)
+    assert found.checkpoint + 16 * found.saved == pytest.approx(400)
+
+
+def test_casts_take_what_a_call_of_the_backward_takes():
+    forward = host.Phase(host.Counted(150, 0, 300, casts=50), 100 * 30.0 + 50 * 20.0)
+    backward = host.Phase(host.Counted(200, 0, 400), 200 * 20.0)
+    update = host.Phase(host.Counted(8, 80, 0), 440.0)
+    step = host.Step(forward, backward, update, forward.us + backward.us + update.us)
+    found = host.fitted([step], [step], [step], [step])
+    assert (found.forward, found.backward) == (pytest.approx(30), pytest.approx(20))
+
+
+@pytest.mark.parametrize("network", networks.ALL, ids=lambda network: network.__name__)
+def test_what_the_host_is_timed_with_trains(network):
+    """Blocks take what the one before gives, under autocast too, and all that they have learns."""
+    blocks, sizes = network(torch)
+    assert len(blocks) == networks.BLOCKS
+    for autocast in (False, True):
+        y = torch.randn(*sizes)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            for block in blocks:
+                y = block(y)
+        assert y.shape == sizes
+        y.float().square().mean().backward()
+    assert all(p.grad is not None for p in blocks.parameters())
 
 
 def test_the_host_alone_is_a_file(monkeypatch, tmp_path, capsys):

@@ -1,9 +1,10 @@
 """How long this machine's Python takes to issue the calls of a training step: what predictions need
 where the host, not the GPU, decides how long a step takes.
 
-Models that are too small to keep a GPU busy are trained for some seconds, and each phase of their
-steps is timed by itself. How many calls a phase has is counted as a capture counts them: operators
-that make memory or write to it, not views.
+Networks of seven kinds, too small to keep a GPU busy, are trained for some seconds, in float32 and
+under autocast, and each phase of their steps is timed by itself. How many calls a phase has is
+counted as a capture counts them: operators that make memory or write to it, not views. Kinds differ
+by half in what a call takes: the middle one is taken.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
-_STEPS, _WARM_UP = 15, 3
-_BLOCKS = 24
-_WIDTH = 128
+from plimsoll.measuring import networks
+
+_STEPS, _WARM_UP = 12, 3
 
 
 class HostTimes(NamedTuple):
@@ -35,11 +36,12 @@ class HostTimes(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Of one phase: calls, tensors in lists, tensors read."""
+    """Of one phase: calls, tensors in lists, tensors read, and calls that only cast."""
 
     calls: int
     entries: int
     read: int
+    casts: int = 0
 
 
 class Phase(NamedTuple):
@@ -56,12 +58,12 @@ class Step(NamedTuple):
 
 
 def measured(torch: Any, device: str = "cuda") -> HostTimes:
-    models = [_perceptron, _convolutions, _windows]
-    plain = [_timed(torch, device, model, _adamw) for model in models]
-    loops = [_timed(torch, device, model, _adamw_in_a_loop) for model in models]
-    few = [_timed(torch, device, model, _sgd) for model in models]
-    again = [_timed(torch, device, model, _sgd, checkpointed=True) for model in models]
-    return fitted(plain, loops, few, again)
+    plain = [_timed(torch, device, network, _adamw) for network in networks.ALL]
+    halves = [_timed(torch, device, network, _adamw, autocast=True) for network in networks.ALL]
+    loops = [_timed(torch, device, network, _adamw_in_a_loop) for network in networks.ALL[::3]]
+    few = [_timed(torch, device, network, _sgd) for network in networks.ALL]
+    again = [_timed(torch, device, network, _sgd, checkpointed=True) for network in networks.ALL]
+    return fitted([*plain, *halves], loops, few, again)
 
 
 def fitted(
@@ -70,8 +72,8 @@ def fitted(
     """`plain` and `few` have optimizers that take whole lists, of many tensors and of few; `again`
     are those of `few` with checkpoints."""
     eager = [*plain, *loops, *few]
-    forward = _a_call([step.forward for step in eager])
     backward = _a_call([step.backward for step in eager])
+    forward = _a_call([_less_casts(step.forward, backward) for step in eager])
     entry, each_list = _line([step.optimizer for step in [*plain, *few]])
     besides = [
         step.us - step.forward.us - step.backward.us - step.optimizer.us for step in [*plain, *few]
@@ -87,6 +89,13 @@ def fitted(
         checkpoint=checkpoint,
         saved=saved,
     )
+
+
+def _less_casts(forward: Phase, cast: float) -> Phase:
+    """Autocast's casts are made without Python, like the calls of a backward."""
+    counted = forward.counted
+    calls = counted._replace(calls=counted.calls - counted.casts, casts=0)
+    return Phase(calls, forward.us - cast * counted.casts)
 
 
 def _a_call(phases: Sequence[Phase]) -> float:
@@ -116,8 +125,8 @@ def _of_checkpoints(
     quarters and one quarter, as they were where both were measured."""
     pairs = [(a.backward, b.backward) for a, b in zip(few, again)]
     more = [b.us - a.us - forward * (b.counted.calls - a.counted.calls) for a, b in pairs]
-    each = max(0.0, statistics.median(more) / _BLOCKS)
-    read = statistics.median((b.counted.read - a.counted.read) / _BLOCKS for a, b in pairs)
+    each = max(0.0, statistics.median(more) / networks.BLOCKS)
+    read = statistics.median((b.counted.read - a.counted.read) / networks.BLOCKS for a, b in pairs)
     return 0.75 * each, 0.25 * each / max(1.0, read)
 
 
@@ -127,20 +136,22 @@ def _of_checkpoints(
 def _timed(
     torch: Any,
     device: str,
-    model: Callable[[Any], tuple[Any, tuple[int, ...]]],
+    network: Callable[[Any], tuple[Any, tuple[int, ...]]],
     optimizer: Callable[[Any, Any], Any],
     checkpointed: bool = False,
+    autocast: bool = False,
 ) -> Step:
-    blocks, sizes = model(torch)
+    blocks, sizes = network(torch)
     blocks.to(device).train()
     steps = optimizer(torch, blocks.parameters())
     x = torch.randn(*sizes, device=device)
 
     def forward() -> Any:
         y = x
-        for block in blocks:
-            y = _again(torch, block, y) if checkpointed else block(y)
-        return y.square().mean()
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=autocast):
+            for block in blocks:
+                y = _again(torch, block, y) if checkpointed else block(y)
+            return y.float().square().mean()
 
     def wait() -> None:
         if device == "cuda":
@@ -194,7 +205,7 @@ def _counted(
     class Counter(TorchDispatchMode):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.calls = self.entries = self.read = 0
+            self.calls = self.entries = self.read = self.casts = 0
 
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -206,6 +217,7 @@ def _counted(
             there = [t for t in (*alone, *itertools.chain(*lists)) if _is_on(t, device)]
             if there and not func.is_view:
                 self.calls += 1
+                self.casts += func is torch.ops.aten._to_copy.default
                 self.entries += sum(_is_on(t, device) for t in itertools.chain(*lists))
                 self.read += sum(isinstance(a, torch.Tensor) for a in args)
             return result
@@ -223,51 +235,9 @@ def _counted(
     ):
         with Counter() as counter:
             phase()
-        counts.append(Counted(counter.calls, counter.entries, counter.read))
+        counts.append(Counted(counter.calls, counter.entries, counter.read, counter.casts))
     optimizer.zero_grad()
     return counts
-
-
-def _perceptron(torch: Any) -> tuple[Any, tuple[int, ...]]:
-    nn = torch.nn
-    blocks = [
-        nn.Sequential(nn.Linear(_WIDTH, _WIDTH), nn.GELU(), nn.LayerNorm(_WIDTH))
-        for _ in range(_BLOCKS)
-    ]
-    return nn.ModuleList(blocks), (16, _WIDTH)
-
-
-def _convolutions(torch: Any) -> tuple[Any, tuple[int, ...]]:
-    nn = torch.nn
-    blocks = [
-        nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
-        for _ in range(_BLOCKS)
-    ]
-    return nn.ModuleList(blocks), (2, 16, 16, 16)
-
-
-def _windows(torch: Any) -> tuple[Any, tuple[int, ...]]:
-    nn, functional = torch.nn, torch.nn.functional
-
-    class Windows(torch.nn.Module):  # type: ignore[name-defined,misc]
-        """Attention in windows that are cut out and put back: many views, few kernels."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = nn.LayerNorm(_WIDTH)
-            self.qkv, self.out = nn.Linear(_WIDTH, 3 * _WIDTH), nn.Linear(_WIDTH, _WIDTH)
-
-        def forward(self, x: Any) -> Any:
-            n, side, _, width = x.shape
-            y = torch.roll(self.norm(x), (2, 2), (1, 2)).view(n, side // 4, 4, side // 4, 4, width)
-            y = y.permute(0, 1, 3, 2, 4, 5).reshape(-1, 16, width)
-            q, k, v = self.qkv(y).view(-1, 16, 3, 4, width // 4).permute(2, 0, 3, 1, 4).unbind(0)
-            y = functional.scaled_dot_product_attention(q, k, v)
-            y = self.out(y.transpose(1, 2).reshape(-1, 16, width))
-            y = y.view(n, side // 4, side // 4, 4, 4, width).permute(0, 1, 3, 2, 4, 5)
-            return x + torch.roll(y.reshape(n, side, side, width), (-2, -2), (1, 2))
-
-    return nn.ModuleList(Windows() for _ in range(_BLOCKS)), (1, 8, 8, _WIDTH)
 
 
 def _adamw(torch: Any, parameters: Any) -> Any:
