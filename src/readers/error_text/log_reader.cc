@@ -1,6 +1,7 @@
 #include "readers/error_text/log_reader.h"
 
 #include <algorithm>
+#include <future>
 #include <set>
 #include <span>
 #include <string_view>
@@ -25,6 +26,8 @@ constexpr int kMostContexts = 20'000;
 constexpr std::size_t kMostTables = 10'000;
 /// An opening that begins in a part may end this far behind it, prefixes of lines included.
 constexpr std::size_t kLongestOpening = 4096;
+/// A piece is searched for phrases while what was found in the one before is read.
+constexpr std::size_t kPiece = 512 << 10;
 
 /// A phrase as the finder sees it: without blanks, in small letters.
 std::string AsFound(std::string_view phrase) {
@@ -97,6 +100,13 @@ struct Dictionary {
     return {};
   }
 
+  /// Of a phrase that is vague itself, or ends with words that are.
+  std::optional<std::size_t> VagueOf(std::size_t phrase) const {
+    if (phrase < precise.size()) return vague_within[phrase];
+    const std::size_t i = phrase - precise.size();
+    return i < vague.size() ? std::optional(i) : std::nullopt;
+  }
+
   std::span<const Wording> precise;
   std::span<const Wording> vague;
   std::vector<std::optional<std::size_t>> vague_within;
@@ -112,6 +122,14 @@ struct Dictionary {
 const Dictionary& Openings() {
   static const auto* const dictionary = new Dictionary();
   return *dictionary;
+}
+
+/// At a line's end where one is near.
+std::size_t EndOfPiece(std::string_view text, std::size_t begin, std::size_t end) {
+  if (end - begin <= kPiece) return end;
+  const std::size_t at = begin + kPiece;
+  const std::size_t line = text.substr(0, std::min(end, at + kLongestOpening)).find('\n', at);
+  return line == kNowhere ? at : line + 1;
 }
 
 bool HasFigure(const OomMessage& m) {
@@ -201,8 +219,29 @@ void LogReader::ReadTable(const LogPart& part, const PhraseFinder::Hit& hit) {
   table_end_ = part.offset + scanner.position();
 }
 
-void LogReader::ReadHit(const LogPart& part, const PhraseFinder::Walk& walk,
-                        PhraseFinder::Hit hit) {
+/// The phrases that begin in [begin, end) of a text.
+std::vector<LogReader::Finding> LogReader::FindIn(std::string_view text, std::size_t begin,
+                                                  std::size_t end) {
+  const Dictionary& dictionary = Openings();
+  std::vector<Finding> found;
+  const std::size_t stop = std::min(text.size(), end + kLongestOpening);
+  PhraseFinder::Walk walk(dictionary.finder, text.substr(0, stop), begin);
+  while (const std::optional<PhraseFinder::Hit> hit = walk.Next()) {
+    // One that begins behind the end may lie within one that begins in front of it.
+    if (hit->begin < begin || hit->begin >= end) continue;
+    Finding finding{.hit = *hit};
+    if (const std::optional<std::size_t> other = dictionary.other[hit->phrase]) {
+      finding.other_begin = walk.BeginOf(*other);
+      finding.vague = dictionary.VagueOf(*other);
+      if (finding.vague)
+        finding.vague_begin = walk.BeginOf(dictionary.precise.size() + *finding.vague);
+    }
+    found.push_back(finding);
+  }
+  return found;
+}
+
+void LogReader::ReadHit(const LogPart& part, PhraseFinder::Hit hit, const Finding& finding) {
   const Dictionary& dictionary = Openings();
   if (hit.phrase >= dictionary.FirstFact()) {
     facts_.See(hit.phrase - dictionary.FirstFact(), part.text, hit.begin, hit.end, part.offset);
@@ -213,38 +252,49 @@ void LogReader::ReadHit(const LogPart& part, const PhraseFinder::Walk& walk,
     gave_up_ = true;
     return;
   }
-  std::optional<std::size_t> vague;
+  bool only_vague = true;
   if (hit.phrase < dictionary.precise.size()) {
-    const bool read = ReadOpening(part, hit, dictionary.precise[hit.phrase], precise_);
-    if (!read) vague = dictionary.vague_within[hit.phrase];
-  } else if (hit.phrase < dictionary.precise.size() + dictionary.vague.size()) {
-    vague = hit.phrase - dictionary.precise.size();
-  } else {
+    only_vague = !ReadOpening(part, hit, dictionary.precise[hit.phrase], precise_);
+  } else if (!finding.vague) {
     ReadTable(part, hit);
   }
-  if (!vague || precise_.messages > 0) return;
-  hit.begin = walk.BeginOf(dictionary.precise.size() + *vague);
-  ReadOpening(part, hit, dictionary.vague[*vague], vague_);
+  if (!finding.vague || !only_vague || precise_.messages > 0) return;
+  hit.begin = finding.vague_begin;
+  ReadOpening(part, hit, dictionary.vague[*finding.vague], vague_);
+}
+
+void LogReader::ReadFinding(const LogPart& part, const FigurePart& figures,
+                            const Finding& finding) {
+  const Dictionary& dictionary = Openings();
+  PhraseFinder::Hit hit = finding.hit;
+  for (std::size_t figure : dictionary.figures[hit.phrase]) {
+    figures_.See(figure, figures, hit.begin, hit.end);
+  }
+  const std::optional<std::size_t> other = dictionary.other[hit.phrase];
+  if (!other) return;
+  hit.begin = finding.other_begin;
+  hit.phrase = *other;
+  ReadHit(part, hit, finding);
 }
 
 void LogReader::Read(const LogPart& part, std::size_t begin, std::size_t end) {
-  const Dictionary& dictionary = Openings();
-  const std::size_t stop = std::min(part.text.size(), end + kLongestOpening);
   const FigurePart figures{.text = part.text,
                            .offset = part.offset,
                            .line_of = [&](std::size_t at) { return LineOf(part, at); }};
-  PhraseFinder::Walk walk(dictionary.finder, part.text.substr(0, stop), begin);
-  while (std::optional<PhraseFinder::Hit> hit = walk.Next()) {
-    if (gave_up_ || hit->begin >= end) break;
-    if (hit->begin < begin) continue;
-    for (std::size_t figure : dictionary.figures[hit->phrase]) {
-      figures_.See(figure, figures, hit->begin, hit->end);
+  std::size_t to = EndOfPiece(part.text, begin, end);
+  std::vector<Finding> found = FindIn(part.text, begin, to);
+  while (!gave_up_) {
+    std::future<std::vector<Finding>> next;
+    const std::size_t from = to;
+    if (from < end) {
+      to = EndOfPiece(part.text, from, end);
+      next = std::async(FindIn, part.text, from, to);
     }
-    const std::optional<std::size_t> other = dictionary.other[hit->phrase];
-    if (!other) continue;
-    if (*other != hit->phrase) hit->begin = walk.BeginOf(*other);
-    hit->phrase = *other;
-    ReadHit(part, walk, *hit);
+    for (const Finding& finding : found) {
+      if (!gave_up_) ReadFinding(part, figures, finding);
+    }
+    if (!next.valid()) break;
+    found = next.get();
   }
   if (!gave_up_) figures_.EndPart(figures, end);
   LineOf(part, part.offset + end);

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "readers/error_text/collect.h"
 #include "readers/error_text/job_facts.h"
@@ -37,8 +39,18 @@ class LogReader {
 
   bool ReadOpening(const LogPart& part, const PhraseFinder::Hit& hit, const Wording& wording,
                    Search& search);
+  /// A phrase, and where those of its ends that mean something else begin.
+  struct Finding {
+    PhraseFinder::Hit hit;
+    std::size_t other_begin = 0;  // of the one that is not of figures
+    std::optional<std::size_t> vague = {};
+    std::size_t vague_begin = 0;
+  };
+
+  static std::vector<Finding> FindIn(std::string_view text, std::size_t begin, std::size_t end);
+  void ReadFinding(const LogPart& part, const FigurePart& figures, const Finding& finding);
   /// What was found is the opening of a message, the title of a table or a fact of the job.
-  void ReadHit(const LogPart& part, const PhraseFinder::Walk& walk, PhraseFinder::Hit hit);
+  void ReadHit(const LogPart& part, PhraseFinder::Hit hit, const Finding& finding);
   void ReadTable(const LogPart& part, const PhraseFinder::Hit& hit);
   std::optional<OomMessage> ReadAt(const LogPart& part, const Wording& wording,
                                    const PhraseFinder::Hit& hit, std::optional<int> rank,

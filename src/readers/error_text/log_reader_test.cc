@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -97,6 +98,21 @@ TEST(LogReader, EveryPlaceOfAWindowsEnd) {
     ASSERT_EQ(recording.messages.size(), 1u) << shift;
     EXPECT_EQ(recording.messages[0].where, "train.py:13 in main") << shift;
     EXPECT_EQ(recording.messages[0].reserved_free, GiB(1.2)) << shift;
+  }
+}
+
+TEST(LogReader, EveryPlaceOfAPiecesEnd) {
+  const std::string crash = "CUDA out of memory. Tried to allocate 2.50 GiB.";
+  // Pieces are of half a mebibyte, and of lines where these end.
+  constexpr std::size_t kEnd = std::size_t{512} << 10;
+  std::string line = Steps(0, 20'000);
+  std::ranges::replace(line, '\n', ' ');
+  for (std::size_t shift = 0; shift <= crash.size(); shift += 3) {
+    const std::string text = line.substr(0, kEnd - shift) + crash + line.substr(0, 2 * kEnd);
+    const Recording recording = ReadText(text);
+    ASSERT_EQ(recording.messages.size(), 1u) << shift;
+    EXPECT_EQ(recording.messages[0].offset, kEnd - shift);
+    EXPECT_EQ(recording.messages[0].requested, GiB(2.5)) << shift;
   }
 }
 

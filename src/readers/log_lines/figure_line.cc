@@ -350,15 +350,20 @@ std::vector<std::string> LinesAbove(const FigureLine& line, std::size_t most) {
   return lines;
 }
 
+std::string_view LeadingWord(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == kNowhere) return {};
+  text.remove_prefix(begin);
+  return text.substr(0, text.find_first_of(" \t\r"));
+}
+
 std::vector<std::string_view> WordsIn(std::string_view text) {
   std::vector<std::string_view> words;
   while (true) {
-    const std::size_t begin = text.find_first_not_of(" \t\r");
-    if (begin == kNowhere) return words;
-    text.remove_prefix(begin);
-    const std::string_view word = text.substr(0, text.find_first_of(" \t\r"));
+    const std::string_view word = LeadingWord(text);
+    if (word.empty()) return words;
     words.push_back(word);
-    text.remove_prefix(word.size());
+    text.remove_prefix(static_cast<std::size_t>(word.end() - text.begin()));
   }
 }
 

@@ -80,6 +80,7 @@ std::optional<std::int64_t> StepOfBar(const FigureLine& line);
 std::vector<std::string> LinesAbove(const FigureLine& line, std::size_t most);
 
 /// What stands between blanks.
+std::string_view LeadingWord(std::string_view text);
 std::vector<std::string_view> WordsIn(std::string_view text);
 
 /// A phase without the number of its step, which is the point's own: "step 12 after forward"

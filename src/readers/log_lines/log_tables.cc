@@ -138,10 +138,10 @@ bool LogTable::Open(const FigureLine& line) {
 
 /// "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size".
 bool LogTable::OpenEpochs(const FigureLine& line) {
+  const std::string_view first = LeadingWord(line.text);
+  if (first != "Epoch" && first != "epoch") return false;
   const std::vector<std::string_view> words = WordsIn(line.text);
-  const auto at = std::ranges::find(words, "GPU_mem");
-  if (words.size() < 3 || at == words.end() || at == words.begin()) return false;
-  if (words[0] != "Epoch" && words[0] != "epoch") return false;
+  if (words.size() < 3 || std::ranges::find(words, "GPU_mem") == words.end()) return false;
   kind_ = Kind::kEpochs;
   // YOLOv5's losses have an object of their own.
   decimal_gigabytes_ = std::ranges::find(words, "obj_loss") != words.end();
@@ -152,8 +152,10 @@ bool LogTable::OpenEpochs(const FigureLine& line) {
 
 /// "# gpu     pwr  gtemp     fb   bar1" of nvidia-smi dmon; `mem` there is no memory.
 bool LogTable::OpenMonitor(const FigureLine& line) {
-  std::vector<std::string_view> words = WordsIn(line.text);
   // The mark stands by itself or is taken for the prefix of a line.
+  const std::string_view first = LeadingWord(line.text);
+  if (first != "#" && first != "gpu") return false;
+  std::vector<std::string_view> words = WordsIn(line.text);
   if (!words.empty() && words[0] == "#") words.erase(words.begin());
   if (words.size() < 2 || words[0] != "gpu") return false;
   const auto fb = std::ranges::find(words, "fb");
