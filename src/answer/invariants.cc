@@ -171,8 +171,9 @@ class Checker {
     }
   }
 
-  /// A setting of the allocator saves from what is reserved and not used; the rest from what is
-  /// held; what is about the host, from what that has.
+  /// A setting of the allocator saves from what is reserved and not used, or from what blocks are
+  /// larger than their tensors; the rest from what is held; what is about the host, from what that
+  /// has.
   Bytes MostThatCanBeSaved(const Finding& finding, const Remedy& remedy) const {
     if (finding.id == FindingId::kHostMemory && answer_.host) return answer_.host->peak_together;
     const std::optional<int>& rank = finding.rank;
@@ -181,6 +182,12 @@ class Checker {
       if (rank && r.rank != rank) continue;
       if (finding.id == FindingId::kPinnedRounding) {
         most = std::max(most, r.pinned ? std::max(r.pinned->reserved, r.pinned->peak_reserved) : 0);
+        continue;
+      }
+      if (finding.id == FindingId::kRoundingLoss) {
+        for (const AccountLine& line : r.account) {
+          if (line.what == AccountItem::kRounding) most = std::max(most, line.bytes);
+        }
         continue;
       }
       if (remedy.lever == Lever::kAllocatorSetting) {

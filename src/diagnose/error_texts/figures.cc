@@ -118,11 +118,11 @@ void Figures::SplitProcesses() {
   }
   if (!others.empty()) others_sum = SumOfKnown(others);
   if (own && held && *own + slack < *held) own.reset();  // of another moment, or of another device
-  if (!capacity || !free) return;
+  if (!capacity) return;
   const Bytes named = own.value_or(held.value_or(0)) + others_sum.value_or(0);
-  contradictory = !oversubscribed && named + *free > *capacity + slack;
+  contradictory = !oversubscribed && named + free.value_or(0) > *capacity + slack;
   if (!contradictory) return;
-  free_contradicts = held.value_or(0) + *free > *capacity + slack;
+  free_contradicts = free && held.value_or(0) + *free > *capacity + slack;
   own.reset();
   own_pid.reset();
   others.clear();

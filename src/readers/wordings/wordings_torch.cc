@@ -1,4 +1,5 @@
 // The texts of PyTorch's allocators. S is "15.78 GiB", always with two decimals, or "12 bytes".
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -96,6 +97,8 @@ bool ReadProcess(Scanner& scanner, OomMessage& message) {
     if (!scanner.Literal("Process")) return false;
     process.pid = scanner.Integer();
     if (!process.pid || !scanner.Literal("has")) return false;
+  } else if (std::ranges::any_of(message.processes, [](const auto& p) { return !p.pid; })) {
+    return false;  // the words of another message
   }
   if (!scanner.Size(process.bytes)) return false;
   message.processes.push_back(process);
