@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
-from plimsoll.measuring import networks
+from . import networks
 
 _STEPS, _WARM_UP = 12, 3
 
