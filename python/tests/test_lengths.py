@@ -131,6 +131,40 @@ def test_a_script_whose_batch_cannot_be_varied_is_followed_as_it_stands(tmp_path
     assert len(weights) == 4 and {row[5] for row in weights} == {1}
 
 
+KEPT_FOR = """
+    model = nn.LSTM(8, 8).cuda()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    kept = []
+    for length in (5, 9, 3, 7, 4, 8, 6, 5, 2, 9):
+        x = torch.zeros(length, 6, 8).cuda()
+        loss = model(x)[0].sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        kept.append(loss.detach())
+        kept = kept[-{steps}:]
+"""
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 20])
+def test_what_is_kept_for_some_steps_does_not_tell_them_apart(tmp_path: Path, steps: int) -> None:
+    told = document_of(tmp_path, KEPT_FOR.replace("{steps}", str(steps)))
+    assert len(told["points"]) >= 6
+    rows = told["variants"][0]["events"]
+    begins = [at for at, row in enumerate(rows) if row[0] == "step"]
+    # By step: what it makes, and what it lets go.
+    made = [
+        {new[0] for row in rows[a:b] if row[0] == "call" for new in row[8]}
+        for a, b in zip(begins, [*begins[1:], len(rows)])
+    ]
+    gone = {row[1] for row in rows[begins[2] :] if row[0] == "free"}
+    assert len(gone & made[0]) == (steps == 2)
+    # Each has a number, and none is left out: what reads the file has room for so many.
+    numbers = {new[0] for row in rows if row[0] == "call" for new in row[8]}
+    numbers |= {row[1] for row in rows if row[0] == "parameter"}
+    assert numbers == set(range(1, len(numbers) + 1))
+
+
 SHUFFLED = """
     class Texts(torch.utils.data.Dataset):
         def __len__(self):

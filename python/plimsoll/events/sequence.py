@@ -22,6 +22,7 @@ from .event import (
 )
 from .inputs import Shape, shapes_by_step
 from .merge import merged_alike
+from .pieces_of_run import numbered_anew
 from .points import BATCH, SCHEMA_OF_MORE
 from .step_file import Tables
 
@@ -65,9 +66,9 @@ def sequence_of(run: Recorded, tables: Tables) -> Sequence | None:
     later = merged_alike([parted.later], [run.layouts], tables)
     number = {index: point for point, index in enumerate(alike)}
     order = [number.get(i, extents[i]) for i in range(len(parted.steps))]
-    return Sequence(
-        [*once, *steps, *later], dimensions, [extents[index] for index in alike], order
-    )
+    # Most numbers were of steps that are not told; temporaries of the model's have the last ones.
+    events = numbered_anew([*once, *steps, *later])
+    return Sequence(events, dimensions, [extents[index] for index in alike], order)
 
 
 def _taken_apart(run: Recorded) -> Steps | None:
@@ -79,10 +80,7 @@ def _taken_apart(run: Recorded) -> Steps | None:
     made = [_made_in(step) for step in steps]
     if any(len(storages) != len(made[FIRST]) for storages in made[FIRST - 1 :]):
         return _alike_alone(run, steps, made, begins, end)
-    named = []
-    for index in range(FIRST, len(steps)):
-        names = _names(made, index)
-        named.append([_renamed(event, names) for event in steps[index]])
+    named = [_named(steps, made, index) for index in range(FIRST, len(steps))]
     names = _names(made, len(steps) - 1)
     later = [_renamed(event, names) for event in run.events[end:]]
     return Steps(run.events[: begins[FIRST]], named, later, shapes_by_step(run))
@@ -103,7 +101,7 @@ def _alike_alone(
     for index in range(FIRST, len(steps)):
         if len(made[index]) == len(made[index - 1]) == common:
             names = _names(made, index)
-            named.append([_renamed(event, names) for event in steps[index]])
+            named.append(_named(steps, made, index))
         else:
             named.append(list(steps[index]))
     later = [] if len(made[-1]) != common else [_renamed(e, names) for e in run.events[end:]]
@@ -112,6 +110,28 @@ def _alike_alone(
 
 def _made_in(step: list[Event]) -> list[int]:
     return [new.storage for event in step if isinstance(event, Call) for new in event.made]
+
+
+def _named(steps: list[list[Event]], made: list[list[int]], index: int) -> list[Event]:
+    """What is kept for two steps is let go as the third step does it, and is named as there. What
+    is kept for longer, the third has none of: it stays, and what keeps it is told (`kept_by`)."""
+    names = _names(made, index)
+    kept = {storage for before in made[: index - 1] for storage in before}
+    gone = _freed_of(steps[index], made[index - FIRST])
+    told = _freed_of(steps[FIRST], made[0])
+    if len(gone) == len(told):
+        names.update(zip(gone, told))
+    return [
+        _renamed(event, names)
+        for event in steps[index]
+        if not (isinstance(event, Free) and event.storage in kept and event.storage not in names)
+    ]
+
+
+def _freed_of(step: list[Event], made: list[int]) -> list[int]:
+    """What it lets go of what another has made, in its order."""
+    storages = set(made)
+    return [e.storage for e in step if isinstance(e, Free) and e.storage in storages]
 
 
 def _names(made: list[list[int]], index: int) -> dict[int, int]:
