@@ -137,6 +137,28 @@ void Shift(StorageBlocks& blocks, const std::vector<MadeStorage>& older,
   }
 }
 
+/// Before that: what the last step lets go of the step two before it, as one that keeps its last
+/// two losses does, is now what the step before keeps in its place.
+void ShiftLetGo(StorageBlocks& blocks, const std::vector<JobEvent>& events,
+                const std::vector<MadeStorage>& oldest, const std::vector<MadeStorage>& older,
+                const StepSpan& before, const StepSpan& at_last) {
+  std::unordered_set<Storage> gone;
+  for (const StepSpan& span : {before, at_last}) {
+    for (std::size_t i = span.begin; i < span.end; ++i) {
+      if (events[i].kind == JobEvent::Kind::kFree) gone.insert(events[i].index);
+    }
+  }
+  // What the two do alike: at its end the first step makes the optimizer's state.
+  for (std::size_t i = 0; i < std::min(oldest.size(), older.size()); ++i) {
+    const Storage storage = oldest[i].storage, newer = older[i].storage;
+    if (oldest[i].op != older[i].op) return;
+    if (gone.contains(storage) && !gone.contains(newer) &&
+        blocks.Of(storage) == StorageBlocks::kNone) {
+      blocks.Move(newer, storage);
+    }
+  }
+}
+
 /// That of the two sizes that is asked for, and whether that made a difference.
 Bytes Estimated(const Workspace& workspace, Estimate estimate, Lowered& lowered) {
   lowered.certain &= workspace.likely == workspace.upper;
@@ -178,6 +200,10 @@ class Lowerer final : public Emitter {
         const std::vector<MadeStorage> last = MadeIn(variant_, events, steps.back());
         for (const Storage storage : LeftOver(events, before, older, steps.back(), last)) {
           RunFree(storage);
+        }
+        if (captured > 2) {
+          const std::vector<MadeStorage> oldest = MadeIn(variant_, events, steps[steps.size() - 3]);
+          ShiftLetGo(blocks_, events, oldest, older, before, steps.back());
         }
         Shift(blocks_, older, last);
         RunEvents(events, steps.back());

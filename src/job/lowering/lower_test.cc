@@ -59,6 +59,20 @@ TEST(Lower, WhatTheLastStepDidNotLetGoGoesBeforeTheNext) {
 }
 
 /// Under torch.backends.cudnn.benchmark: once for a shape, whatever comes later.
+/// A list of the last two losses: the third step lets go of the first one's, and so on.
+TEST(Lower, WhatIsKeptForTwoStepsGoesInEachThatComesLater) {
+  JobMaker maker;
+  std::vector<Storage> losses;
+  for (int step = 0; step < 3; ++step) {
+    maker.BeginStep();
+    losses.push_back(maker.Make("aten.relu.default", Always(5)));
+    if (step == 0) maker.Make("aten.zeros.default", Always(7));
+    if (step == 2) maker.Free(losses.front());
+  }
+  EXPECT_EQ(RequestsOf(LowerIt(maker, {.steps = 3})), "+20 +28 +20 +20 -20");
+  EXPECT_EQ(RequestsOf(LowerIt(maker, {.steps = 5})), "+20 +28 +20 +20 -20 +20 -20 +20 -20");
+}
+
 TEST(Lower, TheFastestConvolutionIsSearchedForOnce) {
   JobMaker maker;
   const std::string key = "float32 nchw 64,56,56 64,3,3 1,1 1,1 1,1 1";
