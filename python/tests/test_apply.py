@@ -376,6 +376,15 @@ def test_what_the_loop_has_to_do_is_left_to_you_until_it_is_done():
     assert applied.done[1] == "2 passes of 4 samples in each applied.step"
 
 
+def test_parameters_of_another_optimizer_are_told():
+    model = net()
+    first, *rest = model.parameters()
+    part = torch.optim.AdamW(rest, 1e-3)
+    (told,) = plimsoll.apply(plan(tf32={"on": False}), model, part).left_to_you
+    assert told.startswith("1 of the parameters that train are not in the optimizer given")
+    assert not plimsoll.apply(plan(tf32={"on": False}), model, adamw(model)).left_to_you
+
+
 @pytest.mark.parametrize(
     "levers, what",
     [

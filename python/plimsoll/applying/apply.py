@@ -67,6 +67,13 @@ def _of_the_loop(applied: Applied, given: Optimizer | None) -> list[str]:
         told.append(
             "use applied.optimizer from here on, also in a scheduler; your own is not changed"
         )
+    others = _not_stepped(applied.model, given)
+    if others:
+        told.append(
+            f"{others} of the parameters that train are not in the optimizer given: call step() "
+            "and zero_grad() of the one that has them, too, behind that of applied.optimizer"
+            + (" or applied.step" if applied.passes > 1 else "")
+        )
     precision = applied.precision
     parts = [
         (applied.passes > 1, f"{applied.passes} passes of {applied.batch} samples"),
@@ -85,6 +92,14 @@ def _of_the_loop(applied: Applied, given: Optimizer | None) -> list[str]:
             "loss(model, *batch), and the mean loss is given back"
         )
     return told
+
+
+def _not_stepped(model: nn.Module, optimizer: Optimizer | None) -> int:
+    """Parameters that another optimizer has, or none."""
+    if optimizer is None:
+        return 0
+    stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return sum(p.requires_grad and id(p) not in stepped for p in model.parameters())
 
 
 class _LeftToYou(Exception):

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <string>
@@ -264,37 +265,84 @@ class Replacement {
   std::set<Storage> has_state_;
 };
 
+/// What the last step of an optimizer calls.
+class OptimizerCalls {
+ public:
+  OptimizerCalls(const Job& job, const Variant& variant) : variant_(variant) {
+    Stage stage = Stage::kUnknown;
+    for (const JobEvent& event : variant.events) {
+      if (event.kind == JobEvent::Kind::kStep) {
+        count_.clear();
+        written_.clear();
+      }
+      if (event.kind == JobEvent::Kind::kStage) stage = event.stage;
+      if (event.kind != JobEvent::Kind::kCall || stage != Stage::kOptimizer) continue;
+      Add(job, variant.calls[event.index]);
+    }
+  }
+
+  int Count(std::string_view name) const {
+    const auto found = count_.find(name);
+    return found == count_.end() ? 0 : found->second;
+  }
+
+  bool AreAllOf(std::initializer_list<std::string_view> names) const {
+    return std::ranges::all_of(count_, [&](const auto& call) {
+      return std::ranges::find(names, call.first) != names.end();
+    });
+  }
+
+  /// Whether each parameter that is updated is updated by this operator, too: else a part of them
+  /// has another optimizer.
+  bool UpdatesAll(std::string_view name) const {
+    const auto by_this = written_.find(name);
+    if (by_this == written_.end()) return false;
+    return std::ranges::all_of(variant_.model_tensors, [&](const ModelTensor& tensor) {
+      const bool is_updated =
+          tensor.trainable && std::ranges::any_of(written_, [&](const auto& of_operator) {
+            return of_operator.second.contains(tensor.storage);
+          });
+      return !is_updated || by_this->second.contains(tensor.storage);
+    });
+  }
+
+ private:
+  void Add(const Job& job, const CallRecord& call) {
+    std::string_view op = job.strings[call.op];
+    op.remove_prefix(std::min(op.size(), op.find('.') + 1));
+    const std::string name(op.substr(0, op.find('.')));
+    ++count_[name];
+    if (!name.ends_with('_') || call.args.empty()) return;
+    std::set<Storage>& written = written_[name];
+    const Argument& first = call.args.front();
+    if (const auto* tensor = std::get_if<TensorUse>(&first.is)) written.insert(tensor->storage);
+    const auto* list = std::get_if<Argument::List>(&first.is);
+    if (list == nullptr) return;
+    for (const Argument& each : *list) {
+      if (const auto* tensor = std::get_if<TensorUse>(&each.is)) written.insert(tensor->storage);
+    }
+  }
+
+  const Variant& variant_;
+  /// By an operator's name without the overload.
+  std::map<std::string, int, std::less<>> count_;
+  std::map<std::string, std::set<Storage>, std::less<>> written_;
+};
+
 }  // namespace
 
 CapturedOptimizer OptimizerOf(const Job& job, const Variant& variant) {
-  // How often the last step calls each operator, by its name without the overload.
-  std::map<std::string, int, std::less<>> calls;
-  Stage stage = Stage::kUnknown;
-  for (const JobEvent& event : variant.events) {
-    if (event.kind == JobEvent::Kind::kStep) calls.clear();
-    if (event.kind == JobEvent::Kind::kStage) stage = event.stage;
-    if (event.kind != JobEvent::Kind::kCall || stage != Stage::kOptimizer) continue;
-    std::string_view op = job.strings[variant.calls[event.index].op];
-    op.remove_prefix(std::min(op.size(), op.find('.') + 1));
-    ++calls[std::string(op.substr(0, op.find('.')))];
-  }
-  const auto count = [&](std::string_view name) {
-    const auto found = calls.find(name);
-    return found == calls.end() ? 0 : found->second;
-  };
-  if (count("_fused_adamw_") > 0) return {.name = "adamw", .fused = true};
-  if (count("_fused_adam_") > 0) return {.name = "adam", .fused = true};
-  if (count("_fused_sgd_") > 0) return {.name = "sgd", .fused = true};
+  const OptimizerCalls calls(job, variant);
+  if (calls.UpdatesAll("_fused_adamw_")) return {.name = "adamw", .fused = true};
+  if (calls.UpdatesAll("_fused_adam_")) return {.name = "adam", .fused = true};
+  if (calls.UpdatesAll("_fused_sgd_")) return {.name = "sgd", .fused = true};
   // Adam's own: the mean drawn to the gradient, and one quotient at the end.
-  if (count("_foreach_lerp_") > 0 && count("_foreach_addcdiv_") > 0) {
-    return {.name = count("_foreach_mul_") > 1 ? "adamw" : "adam"};
+  if (calls.Count("_foreach_lerp_") > 0 && calls.UpdatesAll("_foreach_addcdiv_")) {
+    return {.name = calls.Count("_foreach_mul_") > 1 ? "adamw" : "adam"};
   }
-  const int adds = count("_foreach_add_");
-  const bool nothing_else = std::all_of(calls.begin(), calls.end(), [](const auto& call) {
-    return call.first == "_foreach_add_" || call.first == "_foreach_mul_";
-  });
-  if (!nothing_else || adds == 0) return {};
-  return {.name = count("_foreach_mul_") > 0 ? "sgd_momentum" : "sgd"};
+  if (!calls.AreAllOf({"_foreach_add_", "_foreach_mul_"})) return {};
+  if (!calls.UpdatesAll("_foreach_add_")) return {};
+  return {.name = calls.Count("_foreach_mul_") > 0 ? "sgd_momentum" : "sgd"};
 }
 
 Result<Variant> ReplaceOptimizer(Job& job, const Variant& variant,

@@ -50,6 +50,26 @@ Asked AskedBy(JobMaker maker, std::string_view optimizer, int steps = 5) {
 using Sizes = std::vector<Bytes>;
 
 /// The loop has one parameter of 4000 bytes; its captured optimizer is nothing that exists.
+TEST(OptimizerOf, IsNoneWhereAPartOfTheParametersHasAnother) {
+  JobMaker maker;
+  const Storage one = maker.Parameter(10);
+  const Storage other = maker.Parameter(20);
+  maker.BeginStep();
+  maker.Begin(Stage::kOptimizer);
+  const auto update = [&](std::string_view op, std::initializer_list<Storage> parameters) {
+    Argument::List list;
+    for (const Storage p : parameters) list.push_back(Arg(maker.Floats(p, {Always(10)})));
+    maker.Make(op, Always(1), {{list}});
+    maker.last_call().fresh.clear();
+  };
+  update("aten._fused_adamw_.default", {one});
+  EXPECT_EQ(OptimizerOf(maker.job, maker.variant()).name, "adamw") << "the other is not updated";
+  update("aten._foreach_add_.List", {other});
+  EXPECT_EQ(OptimizerOf(maker.job, maker.variant()).name, "");
+  update("aten._fused_adamw_.default", {other});
+  EXPECT_EQ(OptimizerOf(maker.job, maker.variant()).name, "adamw");
+}
+
 TEST(ReplaceOptimizer, SgdHasNoState) {
   const Asked sgd = AskedBy(TrainingLoop(), "sgd");
   EXPECT_EQ(sgd.state, Sizes{});
