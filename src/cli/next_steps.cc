@@ -147,13 +147,15 @@ std::vector<std::string> Settings(const std::vector<std::string>& levers) {
 
 std::string CountWord(std::int64_t count) { return fmt::format("{}", count); }
 
-std::vector<std::string> ClusterFlags(const PlanOutcome& outcome) {
+/// What is asked of a plan alone.
+std::vector<std::string> PlanWords(const PlanOutcome& outcome) {
   std::vector<std::string> words;
   if (outcome.gpus > outcome.nodes) {
     words.insert(words.end(), {"--gpus", CountWord(outcome.gpus / outcome.nodes)});
   }
   if (outcome.nodes > 1) words.insert(words.end(), {"--nodes", CountWord(outcome.nodes)});
   words.insert(words.end(), {"--global-batch", CountWord(outcome.samples)});
+  if (outcome.keep_numerics) words.emplace_back("--keep-numerics");
   return words;
 }
 
@@ -334,7 +336,10 @@ std::vector<NextStep> AfterPredict(const StepQuestion& asked, const PredictOutco
     steps.push_back(PlanIt(asked, outcome, "whether a step of this batch can be faster"));
   }
   const bool is_own = !outcome.own_batch || *outcome.own_batch == outcome.batch;
-  if (outcome.fits && asked.script.run && is_own) {
+  // The script does not have what was set beside it, but for the allocator's settings.
+  const bool as_asked = std::ranges::all_of(
+      asked.levers, [](const std::string& lever) { return lever.starts_with("allocator="); });
+  if (outcome.fits && asked.script.run && is_own && as_asked) {
     const JobCommand job{.words = AtBatchSize(asked.script.command, outcome.batch), .whole = true};
     steps.push_back(
         RunAgain(job, "trains it, and records what it really takes", AllocatorLever(asked.levers)));
@@ -384,14 +389,14 @@ std::vector<NextStep> AfterPlan(const StepQuestion& asked, const PlanOutcome& ou
     larger.gpu = *outcome.larger;
     larger.limit.reset();
     return {
-        {Asked(larger, "plan", ClusterFlags(outcome)), "the fastest ways on a card that holds it"}};
+        {Asked(larger, "plan", PlanWords(outcome)), "the fastest ways on a card that holds it"}};
   }
   const std::vector<std::string> at_batch = {"--batch", CountWord(outcome.first->batch)};
   if (outcome.first->levers.empty()) {
     return {{Asked(asked, "predict", at_batch),
              "the first way by itself: what it needs, and what holds it"}};
   }
-  std::vector<std::string> as_json = ClusterFlags(outcome);
+  std::vector<std::string> as_json = PlanWords(outcome);
   as_json.emplace_back("--json");
   const std::string file = NewPlanFile();
   std::vector<NextStep> steps = {

@@ -92,6 +92,7 @@ struct PlanOutcome {
   std::int64_t samples = 0;
   std::int64_t gpus = 1;
   std::int64_t nodes = 1;
+  bool keep_numerics = false;
   /// Where nothing fits: a card that would hold it.
   std::optional<Gpu> larger = {};
 };

@@ -59,6 +59,21 @@ TEST(AfterPlan, TheAllocatorsSettingsStandInFrontOfARun) {
       "PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True' plimsoll run -- python train.py 32");
 }
 
+TEST(AfterPlan, WhatWasLeftOutStaysOut) {
+  const PlannedChange first{.levers = {"allocator=expandable_segments:True"}, .batch = 32};
+  EXPECT_TRUE(AfterPlan(OfScript(), {.first = first, .samples = 32, .keep_numerics = true})[0]
+                  .command.starts_with("plimsoll plan --run --gpu L4 --global-batch 32 "
+                                       "--keep-numerics --json"));
+}
+
+TEST(AfterPredict, AScriptIsRunOnlyWithWhatIsInIt) {
+  StepQuestion asked = OfScript();
+  const PredictOutcome fits{.fits = true, .surely = true, .batch = 8, .samples = 8};
+  EXPECT_EQ(AfterPredict(asked, fits).back().command, "plimsoll run -- python train.py 8");
+  asked.levers = {"precision=amp_bf16"};
+  EXPECT_EQ(AfterPredict(asked, fits).back().command.find("plimsoll run"), std::string::npos);
+}
+
 TEST(AfterPredict, AJobThatGrowsIsAskedAgain) {
   const std::vector<NextStep> steps =
       AfterPredict(OfScript(), {.fits = true, .grows = true, .batch = 8, .samples = 8});

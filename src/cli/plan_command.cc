@@ -153,7 +153,10 @@ std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanRequest& request,
                            .gpu = request.gpu,
                            .limit = flags.budget,
                            .torch = flags.torch ? flags.torch->ToText() : ""};
-  PlanOutcome outcome{.samples = request.samples, .gpus = request.gpus, .nodes = request.nodes};
+  PlanOutcome outcome{.samples = request.samples,
+                      .gpus = request.gpus,
+                      .nodes = request.nodes,
+                      .keep_numerics = request.keep_numerics};
   if (plan.ways.empty()) {
     outcome.larger = plan.smallest_card;
     return AfterPlan(asked, outcome);

@@ -131,7 +131,8 @@ Result<Gpu> FindGpu(std::string_view text) {
   const Result<Bytes> size = ParseBytes(text);
   if (size && *size >= kGiB && *size <= 16 * 1024 * kGiB) return OfSize(*size);
   const std::string near = Suggestion(text);
-  const std::string all = "plimsoll gpus lists all; a size such as 22GiB works too";
+  const std::string all =
+      "plimsoll gpus lists all; a size of 1GiB and more, such as 22GiB, works too";
   return Error{.message = fmt::format("there is no GPU '{}' in the catalogue", text),
                .hint = near.empty() ? all : near + " " + all};
 }

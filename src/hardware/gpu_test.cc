@@ -53,13 +53,14 @@ TEST(FindGpu, TakesASizeForACardOfWhichNothingElseIsKnown) {
 }
 
 TEST(FindGpu, NamesTheNearestWhereItKnowsNone) {
-  EXPECT_EQ(NameOf("rtx 4095"),
-            "error: there is no GPU 'rtx 4095' in the catalogue; did you mean RTX 4090, RTX 3090 "
-            "or RTX 4060? plimsoll gpus lists all; a size such as 22GiB works too");
+  EXPECT_EQ(
+      NameOf("rtx 4095"),
+      "error: there is no GPU 'rtx 4095' in the catalogue; did you mean RTX 4090, RTX 3090 "
+      "or RTX 4060? plimsoll gpus lists all; a size of 1GiB and more, such as 22GiB, works too");
   EXPECT_NE(NameOf("a100 sxm").find("A100 40GB SXM"), std::string::npos);
   EXPECT_EQ(NameOf("toaster"),
-            "error: there is no GPU 'toaster' in the catalogue; plimsoll gpus lists all; a size "
-            "such as 22GiB works too");
+            "error: there is no GPU 'toaster' in the catalogue; plimsoll gpus lists all; a size of "
+            "1GiB and more, such as 22GiB, works too");
 }
 
 TEST(FindGpu, RefusesWhatIsNoGpu) {
