@@ -95,6 +95,15 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
   return way;
 }
 
+std::optional<Growth> Evaluator::FindGrowthOf(const Choice& choice) {
+  const Result<Steps> steps = StepsFor(choice);
+  if (!steps) return std::nullopt;
+  Result<Setting> setting = SettingFor(steps->run, choice);
+  if (!setting) return std::nullopt;
+  const Result<Trial> trial = Trial::Of(std::move(*setting));
+  return trial ? FindGrowth(*trial) : std::nullopt;
+}
+
 std::int64_t Evaluator::WorkToTime() const {
   const Variant& variant = request_.job.variants.front();
   const auto events = static_cast<std::int64_t>(variant.events.size());

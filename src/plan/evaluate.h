@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "job/answer/growth.h"
 #include "job/trial/trial.h"
 #include "plan/choice.h"
 #include "plan/memo.h"
@@ -37,6 +39,8 @@ class Evaluator {
   Result<Way> Evaluate(const Choice& choice);
   /// The same with the ends of its ranges.
   Result<Way> EvaluateWhole(const Choice& choice);
+  /// What its steps leave behind.
+  std::optional<Growth> FindGrowthOf(const Choice& choice);
   /// The time alone, if nothing were refused for lack of memory: much cheaper.
   Result<double> StepMicroseconds(const Choice& choice);
   /// What it takes to rewrite the step and to time it, for a WorkBudget.

@@ -56,6 +56,7 @@ class Search {
       ArrangeWays(found_, plan);
     } while (!plan.ways.empty() && FindWorth(plan));
     if (std::optional<Error> error = MakeWhole(plan)) return *error;
+    FindGrowth(plan);
     if (plan.closest) FindCard(plan);
     plan.refused.assign(refused_.begin(), refused_.end());
     plan.evaluations = evaluator_.evaluations();
@@ -290,6 +291,12 @@ class Search {
     std::erase_if(plan.single, unknown);
     if (plan.otherwise && unknown(*plan.otherwise)) plan.otherwise.reset();
     return std::nullopt;
+  }
+
+  void FindGrowth(Plan& plan) {
+    if (plan.ways.empty()) return;
+    std::optional<Growth> growth = evaluator_.FindGrowthOf(plan.ways.front().choice);
+    if (growth && growth->EndsTheJob()) plan.growth = std::move(growth);
   }
 
   /// A long job takes longer for the same work: it is rewritten anew for each way.

@@ -2,6 +2,7 @@
 
 #include "plan/lever.h"
 #include "report/format/range_json.h"
+#include "report/growth_text.h"
 #include "report/plan.h"
 
 namespace plimsoll {
@@ -83,6 +84,7 @@ std::string PlanJson(const PlanRequest& request, const Plan& plan) {
        {"as_captured", WayJson(request, plan.as_captured)},
        {"otherwise", plan.otherwise ? WayJson(request, *plan.otherwise) : Json(nullptr)},
        {"closest", plan.closest ? WayJson(request, *plan.closest) : Json(nullptr)},
+       {"growth", plan.growth ? GrowthJson(*plan.growth) : Json(nullptr)},
        {"smallest_card", plan.smallest_card ? Json(plan.smallest_card->name) : Json(nullptr)},
        {"evaluations", plan.evaluations},
        {"combinations", plan.combinations},

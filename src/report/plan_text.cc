@@ -6,6 +6,7 @@
 #include "plan/lever.h"
 #include "report/format/table.h"
 #include "report/format/writer.h"
+#include "report/growth_text.h"
 #include "report/plan.h"
 
 namespace plimsoll {
@@ -195,11 +196,22 @@ void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
 
 }  // namespace
 
+static std::string EndsByGrowth(const Growth& growth) {
+  return fmt::format(
+      "This does not last: the first way trains for {}{} steps and then runs out, since {}. Mend "
+      "that first.",
+      growth.every > 1 ? "about " : "", growth.steps, GrowthText(growth));
+}
+
 std::string PlanText(const PlanRequest& request, const Plan& plan, bool explain,
                      const TextStyle& style) {
   Writer w(style);
   w.Headline(Verdict(request, plan));
   if (!plan.ways.empty()) {
+    if (plan.growth) {
+      w.Line();
+      w.Wrapped(EndsByGrowth(*plan.growth), "", "");
+    }
     w.Line();
     WriteWays(w, request, plan);
     if (plan.otherwise) WriteOtherwise(w, request, *plan.otherwise);

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "report/format/range_json.h"
+#include "report/growth_text.h"
 #include "report/predict.h"
 
 namespace plimsoll {
@@ -96,6 +97,8 @@ Json HoldersJson(const std::vector<Holder>& all) {
   return holders;
 }
 
+}  // namespace
+
 Json GrowthJson(const Growth& growth) {
   Json json = {{"bytes_per_step", growth.every == 1 ? Json(growth.bytes) : Json(nullptr)},
                {"bytes_each_time", growth.bytes},
@@ -117,6 +120,8 @@ Json GrowthJson(const Growth& growth) {
   }
   return json;
 }
+
+namespace {
 
 std::string_view ChangeName(EvaluationChange::Kind kind) {
   switch (kind) {

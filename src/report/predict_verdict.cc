@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "report/format/stage_words.h"
+#include "report/growth_text.h"
 
 namespace plimsoll {
 namespace {
@@ -77,24 +78,6 @@ std::string WhoNeeds(const HostNeeds& host) {
                                  : "the process needs";
 }
 
-std::string KeptBy(const Growth& growth) {
-  if (!growth.keeper) return "";
-  const std::string name = fmt::format(" and kept in {}", Printable(growth.keeper->name));
-  return growth.keeper->where.empty()
-             ? name
-             : fmt::format("{} ({})", name, Printable(growth.keeper->where));
-}
-
-/// "each step leaves 8.00 MiB", "every 50 steps `if step % 50 == 0:` (train.py:63) leaves 8.00 MiB"
-std::string LeavesMore(const Growth& growth) {
-  if (growth.branch.empty()) {
-    return fmt::format("each step leaves {} more allocated than the one before",
-                       FormatBytes(growth.bytes));
-  }
-  return fmt::format("every {} steps {} leaves {} more allocated than it found", growth.every,
-                     Printable(growth.branch), FormatBytes(growth.bytes));
-}
-
 std::string VerdictOfSeen(const Prediction& p) {
   const Compared c = CompareIn(p);
   const std::string used = fmt::format("{} of {}", FormatBytes(c.figure.best), c.of);
@@ -128,9 +111,9 @@ std::string VerdictOfSeen(const Prediction& p) {
                        FormatBytes(*p.host_room));
   }
   if (!p.Runs()) {
-    return fmt::format("{} fits {} for {}{} steps only ({}): {}, made at {}{}.", BatchTitle(p),
-                       Place(p), p.growth->every > 1 ? "about " : "", p.growth->steps, used,
-                       LeavesMore(*p.growth), p.growth->holders.front().where, KeptBy(*p.growth));
+    return fmt::format("{} fits {} for {}{} steps only ({}): {}.", BatchTitle(p), Place(p),
+                       p.growth->every > 1 ? "about " : "", p.growth->steps, used,
+                       GrowthText(*p.growth));
   }
   if (p.trial.surely_fits) {
     return fmt::format("{} fits {}: {}.", BatchTitle(p), Place(p), used) + IfUnlimited(p, c);
