@@ -14,6 +14,8 @@ nn = torch.nn
 import torch.optim.optimizer as optimizer  # noqa: E402
 
 import plimsoll  # noqa: E402
+from plimsoll.base.notes import Notes  # noqa: E402
+from plimsoll.capturing.torch_errors import clear_errors  # noqa: E402
 from plimsoll.world import phantom  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -81,6 +83,17 @@ def test_an_operator_that_nobody_told_of():
     assert "register_fake" in str(caught.value)
     assert caught.value.where.startswith("test_errors.py:")
     library._destroy()
+
+
+@pytest.mark.parametrize(
+    "kind, words",
+    [("SparseTensorImpl", "a sparse tensor"), ("TensorWrapper", "torch.func's transforms")],
+)
+def test_tensors_without_a_storage_are_named(kind, words):
+    with pytest.raises(plimsoll.CaptureError, match=words) as caught, clear_errors(Notes()):
+        raise NotImplementedError(f"Cannot access storage of {kind}")
+    assert caught.value.where.startswith("test_errors.py:")
+    assert "register_fake" not in str(caught.value)
 
 
 def test_a_step_that_depends_on_the_batch():

@@ -55,8 +55,22 @@ def _add_note(error: Exception, text: str) -> None:
         error.add_note(text)
 
 
+#: As torch names the kinds of tensors that have no memory of their own, in the user's terms.
+_WITHOUT_STORAGE = {
+    "SparseTensorImpl": "a sparse tensor (as gradients of nn.Embedding(sparse=True) are)",
+    "TensorWrapper": "a tensor of torch.func's transforms (vmap, grad)",
+}
+
+
 def _no_meta(error: Exception) -> CaptureError:
     func = getattr(error, "func", None)
+    for kind, words in _WITHOUT_STORAGE.items():
+        if f"storage of {kind}" in str(error):
+            return CaptureError(
+                f"{words} is computed with here, which a capture cannot follow",
+                where=line_of(error),
+                hint="Leave that part out, or record a run on the GPU: plimsoll run",
+            )
     what = f"operator {func}" if func is not None else str(error).splitlines()[0]
     return CaptureError(
         f"{what} cannot run without data: nobody has told torch what it gives back"
