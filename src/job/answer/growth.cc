@@ -98,7 +98,7 @@ std::optional<Growth> GrowthOf(const Trial& trial, const Setting& setting) {
                 .keeper = setting.job->keeper,
                 .steps = StepsThatRun(trial, bytes)};
   if (growth.keeper && growth.keeper->most > 0) {
-    growth.full_at = growth.keeper->most + 1;
+    growth.full_at = growth.keeper->most + (growth.keeper->before ? 0 : 1);
     growth.uncounted = Product(bytes, std::max<std::int64_t>(0, growth.full_at - setting.steps));
   }
   if (growth.EndsTheJob()) growth.without = Without(setting);

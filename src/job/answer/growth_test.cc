@@ -129,6 +129,25 @@ TEST(Growth, WhatHasRoomForFewStepsIsFilled) {
   EXPECT_FALSE(Predict(KeepsTheLast(60), WithRoom(256 * kMiB), {.batch = 4})->Runs());
 }
 
+/// Allocated at most, in steps of which each keeps 4 MiB.
+Bytes AllocatedIn(const Job& job, int steps) {
+  return Predict(job, WithRoom(kGiB), {.batch = 4, .steps = steps})->trial.needs.allocated.best;
+}
+
+TEST(Growth, WhatIsFullLetsGoOfTheOldest) {
+  const Bytes of_three = AllocatedIn(KeepsFor(3).job, 3);
+  for (const std::int64_t most : {3, 12}) {
+    Job job = KeepsTheLast(most);
+    // In each step one more is made before the oldest goes.
+    for (const int steps : {13, 20, 40}) {
+      EXPECT_EQ(AllocatedIn(job, steps), of_three + (most - 2) * 4 * kMiB);
+    }
+    // Or after it went.
+    job.keeper->before = true;
+    EXPECT_EQ(AllocatedIn(job, 20), of_three + (most - 3) * 4 * kMiB);
+  }
+}
+
 TEST(Growth, WhatHasRoomForManyStepsEndsTheJobIfItsRoomIsMoreThanTheCards) {
   const Result<Prediction> more = Predict(KeepsTheLast(1000), WithRoom(kGiB), {.batch = 4});
   EXPECT_LT(more->growth->steps, 239);

@@ -125,6 +125,8 @@ struct Keeper {
   std::string where;
   /// It has room for so many, and lets go of the oldest; 0 where it keeps all.
   std::int64_t most = 0;
+  /// It lets go before the step makes what takes the place; else at its end.
+  bool before = false;
 };
 
 /// What a script leaves each time that something comes due in it, beside what it has left before.

@@ -105,6 +105,7 @@ class Reader : public JsonItems {
     if (const Json& most = kept["most"]; !most.is_null()) {
       if (!IsInteger(most) || Int(most) < 1) Refuse("\"kept_by\" keeps no number of them");
       keeper.most = std::min(Int(most), kMostKept);
+      keeper.before = IsTrue(kept["before"]);
     }
     return keeper;
   }

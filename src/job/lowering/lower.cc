@@ -1,6 +1,7 @@
 #include "job/lowering/lower.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -64,6 +65,7 @@ Category CategoryIn(Stage stage) {
 struct MadeStorage {
   Storage storage = 0;
   StringId op;
+  StringId where;
   std::int64_t bytes = 0;
 
   bool Like(const MadeStorage& other) const { return op == other.op && bytes == other.bytes; }
@@ -76,7 +78,10 @@ std::vector<MadeStorage> MadeIn(const Variant& variant, const std::vector<JobEve
     if (events[i].kind != JobEvent::Kind::kCall) continue;
     const CallRecord& call = variant.calls[events[i].index];
     for (const NewStorage& fresh : call.fresh) {
-      made.push_back({.storage = fresh.storage, .op = call.op, .bytes = fresh.bytes.least()});
+      made.push_back({.storage = fresh.storage,
+                      .op = call.op,
+                      .where = call.where,
+                      .bytes = fresh.bytes.least()});
     }
   }
   return made;
@@ -115,11 +120,11 @@ std::vector<Storage> LeftOver(const std::vector<JobEvent>& events, const StepSpa
   return left;
 }
 
-/// Before the last captured step runs once more: what it calls a storage of the step before is
-/// now that storage's counterpart in itself. The step before may have made more (DDP lays out its
-/// buckets there): those have none.
-void Shift(StorageBlocks& blocks, const std::vector<MadeStorage>& older,
-           const std::vector<MadeStorage>& last, KeptBlocks* kept = nullptr) {
+/// Storages of one step, each with the one that stands for it in the next. The step before may have
+/// made more (DDP lays out its buckets there): those have none.
+std::vector<std::pair<Storage, Storage>> Counterparts(const std::vector<MadeStorage>& older,
+                                                      const std::vector<MadeStorage>& last) {
+  std::vector<std::pair<Storage, Storage>> pairs;
   std::size_t next = 0;
   // Sizes that the data decide differ from step to step.
   const bool alike = std::ranges::equal(older, last, {}, &MadeStorage::op, &MadeStorage::op);
@@ -127,13 +132,26 @@ void Shift(StorageBlocks& blocks, const std::vector<MadeStorage>& older,
     std::size_t found = next;
     while (found < older.size() && !alike && !older[found].Like(newer)) ++found;
     if (found == older.size()) continue;
-    const std::uint32_t stays = blocks.Of(older[found].storage);
-    if (kept != nullptr && stays != StorageBlocks::kNone &&
-        blocks.Of(newer.storage) != StorageBlocks::kNone) {
-      (*kept)[newer.storage].push_back(stays);
-    }
-    blocks.Move(newer.storage, older[found].storage);
+    pairs.emplace_back(older[found].storage, newer.storage);
     next = found + 1;
+  }
+  return pairs;
+}
+
+bool BothStay(const StorageBlocks& blocks, const std::pair<Storage, Storage>& pair) {
+  return blocks.Of(pair.first) != StorageBlocks::kNone &&
+         blocks.Of(pair.second) != StorageBlocks::kNone;
+}
+
+/// Before the last captured step runs once more: what it calls a storage of the step before is
+/// now that storage's counterpart in itself.
+void Shift(StorageBlocks& blocks, const std::vector<MadeStorage>& older,
+           const std::vector<MadeStorage>& last, KeptBlocks* kept = nullptr) {
+  for (const auto& pair : Counterparts(older, last)) {
+    if (kept != nullptr && BothStay(blocks, pair)) {
+      (*kept)[pair.second].push_back(blocks.Of(pair.first));
+    }
+    blocks.Move(pair.second, pair.first);
   }
 }
 
@@ -195,18 +213,7 @@ class Lowerer final : public Emitter {
       if (i < captured) {
         RunEvents(events, steps[static_cast<std::size_t>(i)]);
       } else if (captured >= 2) {
-        const StepSpan& before = steps[steps.size() - 2];
-        const std::vector<MadeStorage> older = MadeIn(variant_, events, before);
-        const std::vector<MadeStorage> last = MadeIn(variant_, events, steps.back());
-        for (const Storage storage : LeftOver(events, before, older, steps.back(), last)) {
-          RunFree(storage);
-        }
-        if (captured > 2) {
-          const std::vector<MadeStorage> oldest = MadeIn(variant_, events, steps[steps.size() - 3]);
-          ShiftLetGo(blocks_, events, oldest, older, before, steps.back());
-        }
-        Shift(blocks_, older, last);
-        RunEvents(events, steps.back());
+        RunAgain(steps, i);
       }
     }
     placed_.PutAtAsked();
@@ -290,6 +297,82 @@ class Lowerer final : public Emitter {
     events_ = &events;
     graphs_.Expect(events, span.begin, span.end);
     for (event_ = span.begin; event_ < span.end; ++event_) RunEvent(events[event_]);
+  }
+
+  /// The last captured step, as the one of this number.
+  void RunAgain(const std::vector<StepSpan>& steps, int number) {
+    const std::vector<JobEvent>& events = variant_.events;
+    const StepSpan& before = steps[steps.size() - 2];
+    const std::vector<MadeStorage> older = MadeIn(variant_, events, before);
+    const std::vector<MadeStorage> last = MadeIn(variant_, events, steps.back());
+    for (const Storage storage : LeftOver(events, before, older, steps.back(), last)) {
+      RunFree(storage);
+    }
+    if (steps.size() > 2) {
+      const std::vector<MadeStorage> oldest = MadeIn(variant_, events, steps[steps.size() - 3]);
+      ShiftLetGo(blocks_, events, oldest, older, before, steps.back());
+    }
+    const std::int64_t most = job_.keeper ? job_.keeper->most : 0;
+    if (most > 0) NoteKept(steps, older, last, number);
+    Shift(blocks_, older, last);
+    if (most > 0 && job_.keeper->before) lets_go_of_ = number - most;
+    RunEvents(events, steps.back());
+    lets_go_of_.reset();
+    if (most > 0) LetGo(number - most);
+  }
+
+  /// What stays of the step before the last one, which loses its name.
+  void NoteKept(const std::vector<StepSpan>& steps, const std::vector<MadeStorage>& older,
+                const std::vector<MadeStorage>& last, int number) {
+    std::vector<Storage> kept;
+    for (const auto& pair : Counterparts(older, last)) {
+      if (!BothStay(blocks_, pair)) continue;
+      kept.push_back(pair.first);
+      keeps_.insert(pair.second);
+    }
+    if (number == static_cast<int>(steps.size())) {
+      NoteKeptBefore(steps, older, {kept.begin(), kept.end()});
+    }
+    for (const Storage storage : kept) Lose(storage, number - 2);
+  }
+
+  /// Of the captured steps before those two what is like that. The first makes more that stays.
+  void NoteKeptBefore(const std::vector<StepSpan>& steps, const std::vector<MadeStorage>& older,
+                      const std::unordered_set<Storage>& kept) {
+    std::multiset<std::pair<StringId, StringId>> known;
+    for (const MadeStorage& made : older) {
+      if (kept.contains(made.storage)) known.emplace(made.op, made.where);
+    }
+    for (std::size_t step = 0; step + 2 < steps.size(); ++step) {
+      auto left = known;
+      for (const MadeStorage& made : MadeIn(variant_, variant_.events, steps[step])) {
+        const auto like = left.find({made.op, made.where});
+        if (like == left.end() || blocks_.Of(made.storage) == StorageBlocks::kNone) continue;
+        left.erase(like);
+        Lose(made.storage, static_cast<std::int64_t>(step));
+      }
+    }
+  }
+
+  void Lose(Storage storage, std::int64_t step) {
+    std::vector<std::uint32_t>& blocks = kept_of_steps_[step];
+    for (const StorageBlocks::Held& held : blocks_.TakeAllHeld(storage)) {
+      blocks.push_back(held.block);
+    }
+    if (const auto block = blocks_.Leave(storage)) blocks.push_back(*block);
+  }
+
+  /// Of what is kept of this step, and of those before it.
+  void LetGo(std::int64_t step) {
+    while (!kept_of_steps_.empty() && kept_of_steps_.begin()->first <= step) {
+      for (const std::uint32_t block : kept_of_steps_.begin()->second) requests_.Release(block);
+      kept_of_steps_.erase(kept_of_steps_.begin());
+    }
+  }
+  void LetGoBefore(const CallRecord& call) {
+    const bool is_kept = std::ranges::any_of(
+        call.fresh, [&](const NewStorage& fresh) { return keeps_.contains(fresh.storage); });
+    if (is_kept) LetGo(*std::exchange(lets_go_of_, std::nullopt));
   }
 
   void RunLater() {
@@ -398,6 +481,7 @@ class Lowerer final : public Emitter {
 
   void RunCall(std::uint32_t index) {
     const CallRecord& record = placed_.call(index);
+    if (lets_go_of_) LetGoBefore(record);
     const Call call(record, placed_.at(), requests_.now().stage);
     call_ = &call;
     requests_.BeginCall(index, record.stream);
@@ -439,6 +523,12 @@ class Lowerer final : public Emitter {
   std::unordered_map<std::uint32_t, std::uint32_t> pieces_;
   /// By storage: the blocks of repeated batches that end with it.
   KeptBlocks like_it_;
+  /// By step: the blocks that what keeps its tensors will let go.
+  std::map<std::int64_t, std::vector<std::uint32_t>> kept_of_steps_;
+  /// Of the last captured step: what is kept. Before it makes the first of them, it lets go of what
+  /// is kept of a step, where there is one.
+  std::unordered_set<Storage> keeps_;
+  std::optional<std::int64_t> lets_go_of_;
   /// By key and thread.
   std::set<std::pair<std::string, int>, std::less<>> searched_;
   /// Those that run, and which of them does.
