@@ -323,17 +323,22 @@ def test_what_modules_beside_the_script_do_comes_due(tmp_path: Path) -> None:
         ("if len(kept) == 64: print(kept); kept.clear()", ["kept"]),
         ("if len(kept) > 20: plot(kept)", [""]),
         ("if len(kept) > 20 and step: kept.pop(0)", [""]),
+        ("if args.keep and len(kept) > args.keep: kept.pop(0)", ["kept"]),
+        ("if step % 50 == 0 and len(kept) > 20: kept.pop(0)", ["", ""]),
     ],
 )
 def test_what_a_list_is_trimmed_to_is_known(line: str, known: list[str]) -> None:
     marker, _ = marked(f"for step in range(9):\n    {line}\n")
-    assert [test.trims for test in marker.tests[:1]] == known
+    assert [test.trims for test in marker.tests[: len(known)]] == known
 
 
 def test_what_a_list_is_cut_to_is_known() -> None:
-    lines = ["a = a[-20:]", "del b.c[:-30]", "d = e[-40:]", "f = f[2:]", "g = g[-n:]"]
+    lines = ["a = a[-20:]", "del b.c[:-30]", "d = e[-40:]", "f = f[2:]", "g = g[-n.m:]"]
+    lines += ["h[step % 4] = x", "i[(step + 1) % n] = x", "j[4 % n] = x", "k[step] = x"]
+    lines += ["l.pop(step - 5, None)", "m.pop(step - 5)", "o = o[-f():]"]
     marker, _ = marked("for step in range(9):\n    " + "\n    ".join(lines))
-    assert marker.cut_to == {"a": 20, "b.c": 30}
+    assert marker.cut_to == {"a": 20, "b.c": 30, "h": 4, "l": 5}
+    assert marker.cut_by == {"g": "n.m", "i": "n"}
 
 
 KEEPS = "if step % 50 == 0: kept.append(copied())"
@@ -394,6 +399,56 @@ def test_losses_of_the_last_steps_are_counted_as_they_fill(tmp_path: Path) -> No
     assert told["full"]["growth"]["kept_by"]["most"] == 20 and told["full"]["steps"] == 21
     [said] = [one for one in told["full"]["assumptions"] if "until losses has 20 of them" in one]
     assert said.endswith("and that is counted")
+
+
+PUTS = "kept.append(copied())"
+
+
+@needs_program
+@pytest.mark.parametrize(
+    ("made", "lines", "copies"),
+    [
+        ("[]", [PUTS, "if len(kept) > 3: kept.pop(0)"], 4),
+        ("[]", ["if len(kept) == 3: kept.pop(0)", PUTS], 3),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in [
+                ("[]", [PUTS, "if len(kept) > keep.two: kept.pop(0)"], 3),
+                ("[]", [PUTS, "if len(kept) >= 4: kept.pop(0)"], 4),
+                ("[]", [PUTS, "if keep.two and len(kept) > keep.two: kept.pop(0)"], 3),
+                ("[]", [PUTS, "kept = kept[-keep.two:]"], 3),
+                ("[None] * 3", ["kept[step % 3] = copied()"], 4),
+                ("{}", ["kept[step] = copied()", "kept.pop(step - 3, None)"], 4),
+                ("collections.deque(maxlen=3)", [PUTS], 4),
+                ("[]", [PUTS, "if len(kept) > 12: kept.pop(0)"], 13),
+            ]
+        ),
+    ],
+)
+def test_what_is_full_lets_go_of_the_oldest(
+    tmp_path: Path, made: str, lines: list[str], copies: int
+) -> None:
+    text = job("\n        ".join(lines)).replace("64", "8192").replace("AdamW", "SGD")
+    text = f"import argparse, collections\nkeep = argparse.Namespace(two=2)\nkept = {made}\n{text}"
+    captured(tmp_path, text, "{batch}")
+
+    def allocated(*words: str) -> int:
+        asked = [find(), "predict", str(tmp_path / "job.step.json.gz"), "--batch", "4", "--json"]
+        said = subprocess.run([*asked, *words], stdout=subprocess.PIPE, check=True).stdout
+        return int(json.loads(said)["allocated"])
+
+    usual, first = allocated(), allocated("--steps", "1")
+    assert usual == allocated("--steps", "20") == allocated("--steps", "40")
+    weights = 4 * (32 * 8192 + 8192 + 8192 * 8 + 8)
+    assert round((usual - first) / weights) + 1 == copies
+
+
+def test_the_line_that_keeps_most_is_named(tmp_path: Path) -> None:
+    lines = ["seen.append(loss.detach())", "seen.append(copied())"]
+    told = captured(tmp_path, job("\n        ".join(lines)), "{batch}").document
+    text = (tmp_path / "train.py").read_text().splitlines()
+    at = next(i for i, line in enumerate(text, 1) if "seen.append(copied" in line)
+    assert told["kept_by"] == {"name": "seen", "where": f"train.py:{at}"}
 
 
 def test_a_flag_is_set_elsewhere(tmp_path: Path) -> None:

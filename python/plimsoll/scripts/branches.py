@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -98,6 +97,8 @@ class Marker:
         self.tests: list[Test] = []
         #: What is cut to its last so many, by name: `history = history[-20:]`.
         self.cut_to: dict[str, int] = {}
+        #: As many as a name or attribute has: `history = history[-args.keep:]`.
+        self.cut_by: dict[str, str] = {}
 
     def marked(self, source: bytes, path: str) -> ast.Module | None:
         """The tree of a file, or None where there is nothing to mark."""
@@ -119,7 +120,7 @@ class _Around(NamedTuple):
 class _File:
     def __init__(self, marker: Marker, path: str, source: str) -> None:
         self._branches, self._tests = marker.branches, marker.tests
-        self._cut_to = marker.cut_to
+        self._cut_to, self._cut_by = marker.cut_to, marker.cut_by
         self._path = path
         self._source = source
         #: Of the function at hand, by name: `is_due = step % 50 == 0`.
@@ -130,7 +131,7 @@ class _File:
             if isinstance(statement, ast.If) and (around.in_function or around.in_loop):
                 self._if(statement, statements, around)
             else:
-                self._cut_to.update(_cut(statement))
+                self._note_cut(statement)
                 if isinstance(statement, ast.While):
                     nowhere: dict[bool, int | None] = {True: None, False: None}
                     statement.test = self._asking(
@@ -143,6 +144,13 @@ class _File:
                     self.block(inner, _inside(statement, around))
                 self._flags = flags
                 self._note_flag(statement)
+
+    def _note_cut(self, statement: ast.stmt) -> None:
+        kept, most = _cut(statement) or ("", None)
+        if isinstance(most, ast.Constant) and isinstance(most.value, int):
+            self._cut_to[kept] = most.value
+        elif most is not None:
+            self._cut_by[kept] = ast.unparse(most)
 
     def _note_flag(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Assign):
@@ -209,9 +217,12 @@ class _File:
     def _asking(
         self, test: ast.expr, truth: bool, leads: dict[bool, int | None], trims: str = ""
     ) -> ast.expr:
-        """`truth`: whether all of it is true where this is. `trims`: as in Test, of all of it."""
+        """`truth`: whether all of it is true where this is. `trims`: as in Test, of all of it, or
+        of the last of what `and` joins."""
         if isinstance(test, ast.BoolOp):
-            test.values = [self._asking(value, truth, leads) for value in test.values]
+            *values, last = test.values
+            values = [self._asking(value, truth, leads) for value in values]
+            test.values = [*values, self._asking(last, truth, leads, trims)]
         elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             test.operand = self._asking(test.operand, not truth, leads)
         elif flag := self._flag(test):
@@ -327,7 +338,11 @@ def _is_entry(value: ast.expr) -> bool:
 
 def _trimmed(statement: ast.If | ast.While) -> str:
     """What is made shorter where it has become too long: `if len(history) > 20: history.pop(0)`."""
-    part = _part(statement.test)
+    test = statement.test
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        # It is asked for the last where the others are true alone.
+        test = test.values[-1] if all(map(_is_plain, test.values[:-1])) else test
+    part = _part(test)
     if part is None or part.kind not in (">", ">=", "==") or not isinstance(part.counter, ast.Call):
         return ""
     kept = ast.unparse(part.counter.args[0])
@@ -343,19 +358,47 @@ def _ends_some(node: ast.AST, kept: str) -> bool:
     return any(ast.unparse(one) == kept for one in of_items)
 
 
-def _cut(statement: ast.stmt) -> dict[str, int]:
-    """`history = history[-20:]`, `del history[:-20]`"""
+def _cut(statement: ast.stmt) -> tuple[str, ast.expr] | None:
+    """What is cut to its last so many, whatever its length: `history = history[-20:]`, `del
+    history[:-20]`, and where each step takes the place of an older one: `history[step % 20] =
+    loss`, `history.pop(step - 20, None)`."""
+    if isinstance(statement, ast.Expr):
+        call = statement.value
+        if isinstance(call, ast.Call) and _name_of(call) == "pop" and len(call.args) == 2:
+            return _kept_of(getattr(call.func, "value", None), call.args[0], ast.Sub)
+        return None
     if not isinstance(statement, (ast.Assign, ast.Delete)):
-        return {}
-    found = statement.value if isinstance(statement, ast.Assign) else statement.targets[0]
+        return None
+    target = statement.targets[0]
+    if isinstance(statement, ast.Assign) and isinstance(target, ast.Subscript):
+        return _kept_of(target.value, target.slice, ast.Mod)
+    found = statement.value if isinstance(statement, ast.Assign) else target
     if not isinstance(found, ast.Subscript) or not isinstance(found.slice, ast.Slice):
-        return {}
+        return None
     kept = ast.unparse(found.value)
     if isinstance(statement, ast.Assign) and kept not in map(ast.unparse, statement.targets):
-        return {}
-    ends = found.slice.lower if isinstance(statement, ast.Assign) else found.slice.upper
-    number = ast.unparse(ends) if ends is not None else ""
-    return {kept: -int(number)} if re.fullmatch(r"-[1-9]\d{0,8}", number) else {}
+        return None
+    end = found.slice.lower if isinstance(statement, ast.Assign) else found.slice.upper
+    if not isinstance(end, ast.UnaryOp) or not isinstance(end.op, ast.USub):
+        return None
+    return (kept, end.operand) if _is_plain(end.operand) else None
+
+
+def _kept_of(
+    kept: ast.expr | None, index: ast.expr, by: type[ast.operator]
+) -> tuple[str, ast.expr] | None:
+    """`index`: of a step, and by how much that is less or divided."""
+    if kept is None or not isinstance(index, ast.BinOp) or not isinstance(index.op, by):
+        return None
+    is_of_step = _named(index.left) is not None and not isinstance(index.left, ast.Constant)
+    return (ast.unparse(kept), index.right) if is_of_step and _is_plain(index.right) else None
+
+
+def _is_plain(value: ast.expr) -> bool:
+    """A number, a name or an attribute."""
+    while isinstance(value, ast.Attribute):
+        value = value.value
+    return isinstance(value, ast.Name) or type(getattr(value, "value", None)) is int
 
 
 # What a branch does.

@@ -23,7 +23,7 @@ from ..base.places import is_own_file
 from ..events.event import Call
 from ..events.recorder import Recorder
 from .branches import ASKS, ENTERS, LEAVES, PERIOD, Branch, Marker
-from .kept import find_keeper
+from .kept import find_keeper, value_in_script
 from .run import Growing, Kept
 
 #: What the first leaves the second may take the place of, as with the best weights so far; or the
@@ -193,6 +193,7 @@ class ComingDue:
                 value = type(value)(known.due)
             elif not is_due and self._comes_in_optimizer(test, branch):
                 value = type(value)(known.due)
+        if known.kind == PERIOD or known.trims:
             test.asked_at = [*test.asked_at[-1:], len(self._recorder.events)]
         return value
 
@@ -326,16 +327,24 @@ class ComingDue:
             where = self._where_made(coming.left)
             self.growing.append(Growing(branch.shown, where, more, coming.every, keeper))
 
-    def bounded(self, keeper: Kept | None) -> Kept | None:
-        """With how many it keeps, if the script says so and was not there yet."""
+    def bounded(self, keeper: Kept | None, begin: int = 0, made: int = 0) -> Kept | None:
+        """With how many it keeps, if the script says so. `begin`: where the step begins that makes
+        what is kept from `made` on, if a step does."""
         if keeper is None or keeper.most:
             return keeper
-        tests = ((self._marker.tests[number], test) for number, test in self._tests.items())
-        told = {known.trims: test.bound for known, test in tests if test.truths == {False}}
-        for kept, most in {**self._marker.cut_to, **told}.items():
+        by = {kept: value_in_script(name) for kept, name in self._marker.cut_by.items()}
+        told = {kept: (most, False) for kept, most in {**by, **self._marker.cut_to}.items()}
+        for number, test in self._tests.items():
+            known = self._marker.tests[number]
+            if known.trims and made:
+                before = any(begin <= asked <= made for asked in test.asked_at)
+                told[known.trims] = _room(known.kind, test.bound, before)
+            elif known.trims and test.truths == {False}:
+                told[known.trims] = test.bound, False
+        for kept, (most, before) in told.items():
             is_same = kept.rsplit(".", 1)[-1] == keeper.name.rsplit(".", 1)[-1]
             if is_same and ("." in kept) == ("." in keeper.name) and most > 0:
-                return keeper._replace(most=most)
+                return keeper._replace(most=most, before=before)
         return keeper
 
     def _where_made(self, storages: dict[int, int]) -> str:
@@ -463,6 +472,13 @@ class ComingDue:
             return value if is_compiling() else self.leaves(branch, value)
 
         return leaves
+
+
+def _room(kind: str, bound: int, before: bool) -> tuple[int, bool]:
+    """What a list has at the end of a step that is trimmed where it is longer (">"), or as long.
+    `before`: and not after what is put into it."""
+    longest = bound + 1 if kind == ">" else bound
+    return (longest if before else longest - 1), before
 
 
 def _place(branch: Branch) -> tuple[str, int]:

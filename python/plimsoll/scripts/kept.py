@@ -34,20 +34,41 @@ class _Holder(NamedTuple):
     file: str
     #: What holds it has room for so many; 0 where it has for all.
     most: int = 0
+    #: In a list: at which index, and of how many.
+    at: int = 0
+    among: int = 0
 
 
 def find_keeper(is_kept: Callable[[torch.Tensor], bool]) -> Kept | None:
-    """Of the tensors for which `is_kept`: who holds the first of them, or the first that is held
-    for good. To be called from within the script, whose frames are looked at."""
+    """Of the tensors for which `is_kept`: who holds the largest, or the largest that is held for
+    good. To be called from within the script, whose frames are looked at."""
     frames = list(_frames(sys._getframe(1)))
     tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]
-    kept = [one for one in tensors if is_kept(one)][:_MOST]
+    kept = sorted(filter(is_kept, tensors), key=_bytes, reverse=True)[:_MOST]
     search = _Search(frames, {id(tensors), id(kept)})
     del tensors
     found = _for_good(search.holder(tensor) for tensor in kept)
     if found is None:
         return None
-    return Kept(found.name, _line_that_fills(found.name, found.file, frames), found.most)
+    return Kept(found.name, _line_that_fills(found, frames), found.most)
+
+
+def value_in_script(name: str) -> int:
+    """Of a name or attribute ("args.keep"), as the innermost function has it that knows it; 0 where
+    that is no number. To be called as `find_keeper` is."""
+    first, *attributes = name.split(".")
+    for frame in _frames(sys._getframe(1)):
+        for names in (frame.f_locals, frame.f_globals):
+            if first in names:
+                value = names[first]
+                for attribute in attributes:
+                    value = getattr(value, attribute, None)
+                return value if type(value) is int else 0
+    return 0
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def _for_good(holders: Iterable[_Holder | None]) -> _Holder | None:
@@ -101,7 +122,8 @@ class _Search:
                 self._ours.add(id(referrer))
                 found = self.holder(referrer, depth - 1)
                 room = getattr(referrer, "maxlen", None)
-                return found._replace(most=room) if found and room else found
+                found = found._replace(most=room) if found and room else found
+                return _placed(found, referrer, value)
             referrer = owner
         if isinstance(referrer, torch.Tensor):
             return None
@@ -109,6 +131,14 @@ class _Search:
         name = next((key for key, held in attributes.items() if held is value), "")
         kind = type(referrer)
         return _Holder(f"{kind.__name__}.{name}", _file_of(kind)) if name else None
+
+
+def _placed(found: _Holder | None, referrer: Any, value: Any) -> _Holder | None:
+    """With where it lies in the list that has the name."""
+    if found is None or found.among or not isinstance(referrer, list):
+        return found
+    at = next((index for index, one in enumerate(referrer) if one is value), 0)
+    return found._replace(at=at, among=len(referrer))
 
 
 def _owner_of(attributes: dict[Any, Any]) -> Any:
@@ -125,17 +155,30 @@ def _file_of(kind: type) -> str:
     return getattr(module, "__file__", None) or ""
 
 
-def _line_that_fills(name: str, file: str, frames: list[FrameType]) -> str:
-    last = re.escape(name.rsplit(".", 1)[-1])
+def _line_that_fills(found: _Holder, frames: list[FrameType]) -> str:
+    last = re.escape(found.name.rsplit(".", 1)[-1])
     fills = re.compile(
         rf"\b{last}\s*(\[.*\])?\s*(\.(append|extend|add|insert|update|setdefault)\b|\+=)"
         rf"|\b{last}\s*\[.*\]\s*=[^=]|\b{last}\s*=.*\b{last}\b"
     )
-    for path in dict.fromkeys([file, *(frame.f_code.co_filename for frame in frames)]):
-        for number, line in enumerate(_lines_of(path), 1):
-            if fills.search(line.split("#")[0]):
-                return f"{os.path.basename(path)}:{number}"
+    for path in dict.fromkeys([found.file, *(frame.f_code.co_filename for frame in frames)]):
+        lines = [
+            (number, match.group(2) or "")
+            for number, line in enumerate(_lines_of(path), 1)
+            for match in fills.finditer(line.split("#")[0])
+        ]
+        if lines:
+            return f"{os.path.basename(path)}:{_line_of(lines, found)}"
     return ""
+
+
+def _line_of(lines: list[tuple[int, str]], found: _Holder) -> int:
+    """`lines`: with what each does. Several may put something into a list in each step: those take
+    turns, in their order."""
+    appends = [number for number, does in lines if does == ".append"]
+    if appends and found.among and found.among % len(appends) == 0:
+        return appends[found.at % len(appends)]
+    return lines[0][0]
 
 
 def _lines_of(path: str) -> list[str]:

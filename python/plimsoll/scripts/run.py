@@ -65,11 +65,14 @@ class Kept(NamedTuple):
     where: str
     #: It has room for so many, and lets go of the oldest; 0 where it keeps all.
     most: int = 0
+    #: It lets go before a step makes what takes the place.
+    before: bool = False
 
     def described(self) -> dict[str, Any]:
-        """For the job's file."""
-        known = self._asdict()
-        return known if self.most else {"name": self.name, "where": self.where}
+        """For the job's file: without what is not known."""
+        known = {"most": self.most, "before": self.before}
+        told = {key: value for key, value in known.items() if value}
+        return {"name": self.name, "where": self.where, **told}
 
 
 class Growing(NamedTuple):

@@ -217,12 +217,16 @@ class Watch:
         if len(self.begins) < STEPS:
             return None
         recorder = self._recorder
-        second = recorder.events[self.begins[-2] : self.begins[-1]]
-        made = {new.storage for event in second if isinstance(event, Call) for new in event.made}
-        left = made & recorder.alive()
+        begin, end = self.begins[-2:]
+        alive = recorder.alive()
+        left: dict[int, int] = {}
+        for at, event in enumerate(recorder.events[begin:end], begin):
+            if isinstance(event, Call):
+                left.update({new.storage: at for new in event.made if new.storage in alive})
         if not left:
             return None
-        return self.coming_due.bounded(find_keeper(lambda one: recorder.number(one) in left))
+        keeper = find_keeper(lambda one: recorder.number(one) in left)
+        return self.coming_due.bounded(keeper, begin, min(left.values()))
 
     def _evaluates(self) -> bool:
         """Nothing is set to training: then the batches of the training's own data are evaluated."""
