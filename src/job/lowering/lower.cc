@@ -99,9 +99,9 @@ using KeptBlocks = std::unordered_map<Storage, std::vector<std::uint32_t>>;
 /// What the step before let go itself, and the last one did not: the capture ended before that. A
 /// loader that has no more batches leaves a loop before `zero_grad` at its top. In the order in
 /// which it goes.
-std::vector<Storage> LeftOver(const std::vector<JobEvent>& events, const StepSpan& before,
-                              const std::vector<MadeStorage>& older, const StepSpan& at_last,
-                              const std::vector<MadeStorage>& last) {
+std::vector<Storage> LeftOverOf(const std::vector<JobEvent>& events, const StepSpan& before,
+                                const std::vector<MadeStorage>& older, const StepSpan& at_last,
+                                const std::vector<MadeStorage>& last) {
   if (!std::ranges::equal(older, last, {}, &MadeStorage::op, &MadeStorage::op)) return {};
   std::unordered_map<Storage, Storage> counterparts;
   for (std::size_t i = 0; i < last.size(); ++i) {
@@ -177,6 +177,109 @@ void ShiftLetGo(StorageBlocks& blocks, const std::vector<JobEvent>& events,
   }
 }
 
+/// The last captured step, run again as a later one. What it keeps loses its name then, as its
+/// successor has it; where the keeper has room for so many steps only, the oldest goes.
+class Repetition {
+ public:
+  Repetition(const Job& job, const Variant& variant, const std::vector<StepSpan>& steps,
+             StorageBlocks& blocks, RequestWriter& requests)
+      : job_(job), variant_(variant), steps_(steps), blocks_(blocks), requests_(requests) {
+    for (const StepSpan& step : steps_) made_.push_back(MadeIn(variant, variant.events, step));
+  }
+
+  /// Of the step before: to be freed first.
+  std::vector<Storage> LeftOver() const {
+    return LeftOverOf(variant_.events, steps_[steps_.size() - 2], older(), steps_.back(),
+                      made_.back());
+  }
+
+  /// As the step of this number.
+  void Begin(int number) {
+    if (steps_.size() > 2) {
+      ShiftLetGo(blocks_, variant_.events, made_[made_.size() - 3], older(),
+                 steps_[steps_.size() - 2], steps_.back());
+    }
+    if (most() > 0) NoteKept(number);
+    Shift(blocks_, older(), made_.back());
+    if (most() > 0 && job_.keeper->before) lets_go_of_ = number - most();
+  }
+
+  /// What the step makes may take the place of what goes.
+  void BeforeCall(const CallRecord& call) {
+    if (!lets_go_of_) return;
+    const bool is_kept = std::ranges::any_of(
+        call.fresh, [&](const NewStorage& fresh) { return keeps_.contains(fresh.storage); });
+    if (is_kept) LetGo(*std::exchange(lets_go_of_, std::nullopt));
+  }
+
+  void End(int number) {
+    lets_go_of_.reset();
+    if (most() > 0) LetGo(number - most());
+  }
+
+ private:
+  const std::vector<MadeStorage>& older() const { return made_[made_.size() - 2]; }
+  std::int64_t most() const { return job_.keeper ? job_.keeper->most : 0; }
+
+  /// What stays of the step before the last one.
+  void NoteKept(int number) {
+    std::vector<Storage> kept;
+    for (const auto& pair : Counterparts(older(), made_.back())) {
+      if (!BothStay(blocks_, pair)) continue;
+      kept.push_back(pair.first);
+      keeps_.insert(pair.second);
+    }
+    if (number == static_cast<int>(steps_.size())) NoteKeptBefore({kept.begin(), kept.end()});
+    for (const Storage storage : kept) Lose(storage, number - 2);
+  }
+
+  /// Of the captured steps before those two what is like that. The first makes more that stays.
+  void NoteKeptBefore(const std::unordered_set<Storage>& kept) {
+    std::multiset<std::pair<StringId, StringId>> known;
+    for (const MadeStorage& made : older()) {
+      if (kept.contains(made.storage)) known.emplace(made.op, made.where);
+    }
+    for (std::size_t step = 0; step + 2 < made_.size(); ++step) {
+      auto left = known;
+      for (const MadeStorage& made : made_[step]) {
+        const auto like = left.find({made.op, made.where});
+        if (like == left.end() || blocks_.Of(made.storage) == StorageBlocks::kNone) continue;
+        left.erase(like);
+        Lose(made.storage, static_cast<std::int64_t>(step));
+      }
+    }
+  }
+
+  void Lose(Storage storage, std::int64_t step) {
+    std::vector<std::uint32_t>& blocks = kept_of_steps_[step];
+    for (const StorageBlocks::Held& held : blocks_.TakeAllHeld(storage)) {
+      blocks.push_back(held.block);
+    }
+    if (const auto block = blocks_.Leave(storage)) blocks.push_back(*block);
+  }
+
+  /// Of what is kept of this step, and of those before it.
+  void LetGo(std::int64_t step) {
+    while (!kept_of_steps_.empty() && kept_of_steps_.begin()->first <= step) {
+      for (const std::uint32_t block : kept_of_steps_.begin()->second) requests_.Release(block);
+      kept_of_steps_.erase(kept_of_steps_.begin());
+    }
+  }
+
+  const Job& job_;
+  const Variant& variant_;
+  const std::vector<StepSpan> steps_;
+  StorageBlocks& blocks_;
+  RequestWriter& requests_;
+  /// By captured step.
+  std::vector<std::vector<MadeStorage>> made_;
+  std::map<std::int64_t, std::vector<std::uint32_t>> kept_of_steps_;
+  /// Of the last captured step: what is kept. Before it makes the first of them, it lets go of what
+  /// is kept of a step, where there is one.
+  std::unordered_set<Storage> keeps_;
+  std::optional<std::int64_t> lets_go_of_;
+};
+
 /// That of the two sizes that is asked for, and whether that made a difference.
 Bytes Estimated(const Workspace& workspace, Estimate estimate, Lowered& lowered) {
   lowered.certain &= workspace.likely == workspace.upper;
@@ -213,7 +316,11 @@ class Lowerer final : public Emitter {
       if (i < captured) {
         RunEvents(events, steps[static_cast<std::size_t>(i)]);
       } else if (captured >= 2) {
-        RunAgain(steps, i);
+        if (!repetition_) repetition_.emplace(job_, variant_, steps, blocks_, requests_);
+        for (const Storage storage : repetition_->LeftOver()) RunFree(storage);
+        repetition_->Begin(i);
+        RunEvents(events, steps.back());
+        repetition_->End(i);
       }
     }
     placed_.PutAtAsked();
@@ -297,82 +404,6 @@ class Lowerer final : public Emitter {
     events_ = &events;
     graphs_.Expect(events, span.begin, span.end);
     for (event_ = span.begin; event_ < span.end; ++event_) RunEvent(events[event_]);
-  }
-
-  /// The last captured step, as the one of this number.
-  void RunAgain(const std::vector<StepSpan>& steps, int number) {
-    const std::vector<JobEvent>& events = variant_.events;
-    const StepSpan& before = steps[steps.size() - 2];
-    const std::vector<MadeStorage> older = MadeIn(variant_, events, before);
-    const std::vector<MadeStorage> last = MadeIn(variant_, events, steps.back());
-    for (const Storage storage : LeftOver(events, before, older, steps.back(), last)) {
-      RunFree(storage);
-    }
-    if (steps.size() > 2) {
-      const std::vector<MadeStorage> oldest = MadeIn(variant_, events, steps[steps.size() - 3]);
-      ShiftLetGo(blocks_, events, oldest, older, before, steps.back());
-    }
-    const std::int64_t most = job_.keeper ? job_.keeper->most : 0;
-    if (most > 0) NoteKept(steps, older, last, number);
-    Shift(blocks_, older, last);
-    if (most > 0 && job_.keeper->before) lets_go_of_ = number - most;
-    RunEvents(events, steps.back());
-    lets_go_of_.reset();
-    if (most > 0) LetGo(number - most);
-  }
-
-  /// What stays of the step before the last one, which loses its name.
-  void NoteKept(const std::vector<StepSpan>& steps, const std::vector<MadeStorage>& older,
-                const std::vector<MadeStorage>& last, int number) {
-    std::vector<Storage> kept;
-    for (const auto& pair : Counterparts(older, last)) {
-      if (!BothStay(blocks_, pair)) continue;
-      kept.push_back(pair.first);
-      keeps_.insert(pair.second);
-    }
-    if (number == static_cast<int>(steps.size())) {
-      NoteKeptBefore(steps, older, {kept.begin(), kept.end()});
-    }
-    for (const Storage storage : kept) Lose(storage, number - 2);
-  }
-
-  /// Of the captured steps before those two what is like that. The first makes more that stays.
-  void NoteKeptBefore(const std::vector<StepSpan>& steps, const std::vector<MadeStorage>& older,
-                      const std::unordered_set<Storage>& kept) {
-    std::multiset<std::pair<StringId, StringId>> known;
-    for (const MadeStorage& made : older) {
-      if (kept.contains(made.storage)) known.emplace(made.op, made.where);
-    }
-    for (std::size_t step = 0; step + 2 < steps.size(); ++step) {
-      auto left = known;
-      for (const MadeStorage& made : MadeIn(variant_, variant_.events, steps[step])) {
-        const auto like = left.find({made.op, made.where});
-        if (like == left.end() || blocks_.Of(made.storage) == StorageBlocks::kNone) continue;
-        left.erase(like);
-        Lose(made.storage, static_cast<std::int64_t>(step));
-      }
-    }
-  }
-
-  void Lose(Storage storage, std::int64_t step) {
-    std::vector<std::uint32_t>& blocks = kept_of_steps_[step];
-    for (const StorageBlocks::Held& held : blocks_.TakeAllHeld(storage)) {
-      blocks.push_back(held.block);
-    }
-    if (const auto block = blocks_.Leave(storage)) blocks.push_back(*block);
-  }
-
-  /// Of what is kept of this step, and of those before it.
-  void LetGo(std::int64_t step) {
-    while (!kept_of_steps_.empty() && kept_of_steps_.begin()->first <= step) {
-      for (const std::uint32_t block : kept_of_steps_.begin()->second) requests_.Release(block);
-      kept_of_steps_.erase(kept_of_steps_.begin());
-    }
-  }
-  void LetGoBefore(const CallRecord& call) {
-    const bool is_kept = std::ranges::any_of(
-        call.fresh, [&](const NewStorage& fresh) { return keeps_.contains(fresh.storage); });
-    if (is_kept) LetGo(*std::exchange(lets_go_of_, std::nullopt));
   }
 
   void RunLater() {
@@ -481,7 +512,7 @@ class Lowerer final : public Emitter {
 
   void RunCall(std::uint32_t index) {
     const CallRecord& record = placed_.call(index);
-    if (lets_go_of_) LetGoBefore(record);
+    if (repetition_) repetition_->BeforeCall(record);
     const Call call(record, placed_.at(), requests_.now().stage);
     call_ = &call;
     requests_.BeginCall(index, record.stream);
@@ -523,12 +554,6 @@ class Lowerer final : public Emitter {
   std::unordered_map<std::uint32_t, std::uint32_t> pieces_;
   /// By storage: the blocks of repeated batches that end with it.
   KeptBlocks like_it_;
-  /// By step: the blocks that what keeps its tensors will let go.
-  std::map<std::int64_t, std::vector<std::uint32_t>> kept_of_steps_;
-  /// Of the last captured step: what is kept. Before it makes the first of them, it lets go of what
-  /// is kept of a step, where there is one.
-  std::unordered_set<Storage> keeps_;
-  std::optional<std::int64_t> lets_go_of_;
   /// By key and thread.
   std::set<std::pair<std::string, int>, std::less<>> searched_;
   /// Those that run, and which of them does.
@@ -539,6 +564,8 @@ class Lowerer final : public Emitter {
   std::vector<char> made_;
   Lowered lowered_;
   RequestWriter requests_{lowered_};
+  /// Once more steps are asked for than were captured.
+  std::optional<Repetition> repetition_;
   GraphPool graphs_{job_, variant_, lowered_, requests_};
 };
 
