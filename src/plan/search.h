@@ -36,7 +36,7 @@ struct Plan {
   std::optional<Way> closest;
   /// The smallest card of the catalogue on which it would fit.
   std::optional<Gpu> smallest_card;
-  /// What the steps of the first way leave behind, where it ends the job: no lever helps.
+  /// What the steps of the first way leave behind, where that ends the job.
   std::optional<Growth> growth;
   /// Why some levers were left out.
   std::vector<std::string> refused;

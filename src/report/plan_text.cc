@@ -58,7 +58,14 @@ std::string WhoseTimes(const Gpu& gpu) {
                      : "this card";
 }
 
-std::string Verdict(const PlanRequest& request, const Plan& plan) {
+std::string EndsByGrowth(const Growth& growth) {
+  return fmt::format(
+      "This does not last: the first way trains for {}{} steps and then runs out, since {}. Mend "
+      "that first.",
+      growth.every > 1 ? "about " : "", growth.steps, GrowthText(growth));
+}
+
+std::string VerdictOfWays(const PlanRequest& request, const Plan& plan) {
   const std::string what = fmt::format("{} sample{} a step on {}", request.samples,
                                        request.samples == 1 ? "" : "s", Cards(request));
   if (plan.ways.empty()) {
@@ -83,6 +90,11 @@ std::string Verdict(const PlanRequest& request, const Plan& plan) {
   return fmt::format("{}: {} samples a second with {}{}.", what,
                      std::lround(best.SamplesPerSecond()), LeverList(request, best.choice),
                      Unchanged(request, plan.as_captured));
+}
+
+std::string Verdict(const PlanRequest& request, const Plan& plan) {
+  const std::string text = VerdictOfWays(request, plan);
+  return plan.growth ? text + " " + EndsByGrowth(*plan.growth) : text;
 }
 
 void WriteWays(Writer& w, const PlanRequest& request, const Plan& plan) {
@@ -196,22 +208,11 @@ void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
 
 }  // namespace
 
-static std::string EndsByGrowth(const Growth& growth) {
-  return fmt::format(
-      "This does not last: the first way trains for {}{} steps and then runs out, since {}. Mend "
-      "that first.",
-      growth.every > 1 ? "about " : "", growth.steps, GrowthText(growth));
-}
-
 std::string PlanText(const PlanRequest& request, const Plan& plan, bool explain,
                      const TextStyle& style) {
   Writer w(style);
   w.Headline(Verdict(request, plan));
   if (!plan.ways.empty()) {
-    if (plan.growth) {
-      w.Line();
-      w.Wrapped(EndsByGrowth(*plan.growth), "", "");
-    }
     w.Line();
     WriteWays(w, request, plan);
     if (plan.otherwise) WriteOtherwise(w, request, *plan.otherwise);
