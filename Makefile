@@ -61,14 +61,8 @@ test: ## Install what is missing, then every check and test
 	@tools/run_tests --jobs $(JOBS) ci train
 
 .PHONY: nightly
-nightly: release ## What takes longer: everything under sanitizers, pip install from source, 300 long inputs, every fuzzer for NIGHTLY_FUZZ_SECONDS (600)
-	@tools/install_deps.sh test
-	@PLIMSOLL_LONG_CASES=300 PLIMSOLL_LONG_SECONDS=15 PLIMSOLL_LONG_JOBS=$(JOBS) python3 tests/hostile/long_test.py $(RELEASE)
-	@tools/package_tools
-	@tests/package/source_test.sh
-	@PLIMSOLL_PYTHON_TESTS=all PLIMSOLL_NIGHTLY=1 tools/run_tests --jobs $(JOBS) asan train-asan
-	@tools/install_deps.sh fuzz
-	@fuzz/run.sh $(NIGHTLY_FUZZ_SECONDS)
+nightly: ## What takes longer, in parts that can be stopped and taken up again: sanitizers, long inputs, every fuzzer (tools/nightly --list)
+	@tools/nightly --jobs $(JOBS) --fuzz-seconds $(NIGHTLY_FUZZ_SECONDS)
 
 .PHONY: quick
 quick: ## Every check and test of the core
