@@ -79,14 +79,14 @@ function mark(state, way, index) {
       state.choosePlan(index);
     },
   }, styled("circle", {r: way.number ? 8 : 5, "stroke-width": 2},
-      {fill: way.number ? paint : colour("paper"), stroke: paint, opacity: way.surely_fits ? 1 : 0.45}));
+      {fill: way.number ? paint : colour("paper"), stroke: paint, opacity: lasts(way) ? 1 : 0.45}));
   node.append(shape("title", {}, spoken(way)));
   return node;
 }
 
 function spoken(way) {
   return `${changes(way)}\n${rate(way)} samples a second, ${format.duration(way.step_us)} per step\n` +
-      `${memory(way)}${way.surely_fits ? "" : `\n${fit(way)}`}`;
+      `${memory(way)}${lasts(way) ? "" : `\n${fit(way)}`}`;
 }
 
 function changes(way) {
@@ -97,11 +97,16 @@ function rate(way) {
   return way.samples_per_second.toFixed(1);
 }
 
+function lasts(way) {
+  return way.surely_fits && !way.growth;
+}
+
 function memory(way) {
   return `${format.bytes(way.device.best)} on the device${way.device.high === null ? "" : `, at most ${format.bytes(way.device.high)}`}`;
 }
 
 function fit(way) {
+  if (way.growth) return `runs out after ${way.growth.every > 1 ? "about " : ""}${format.count(way.growth.steps)} steps`;
   return way.surely_fits ? "fits" : way.fits ? "likely fits, not for certain" : "does not fit";
 }
 
@@ -110,7 +115,7 @@ function chosen(way) {
   return [
     element("h3", {}, way.number ? `${way.number}. ` : "", changes(way)),
     element("p", {}, element("strong", {}, `${rate(way)} samples a second`), ` (${format.duration(way.step_us)} per step); ${memory(way)}; `,
-        element("span", {class: way.surely_fits ? "good" : "bad"}, fit(way)), `; ${kResults[way.numerics].words}.`),
+        element("span", {class: lasts(way) ? "good" : "bad"}, fit(way)), `; ${kResults[way.numerics].words}.`),
     element("h4", {}, "Samples of one pass"), codeBlock([`batch_size=${way.batch}`]),
     ...way.levers.flatMap((lever) => [element("h4", {}, lever.words), codeBlock(lever.code)]),
   ];
@@ -124,7 +129,7 @@ function ways(state) {
       element("td", {class: "number"}, format.bytes(way.device.best)),
       element("td", {class: "number wide"}, way.device.high === null ? "" : format.bytes(way.device.high)),
       element("td", {class: "wide"}, way.numerics),
-      element("td", {class: "text"}, changes(way), way.surely_fits ? null : element("span", {class: "bad"}, ` (${fit(way)})`))),
+      element("td", {class: "text"}, changes(way), lasts(way) ? null : element("span", {class: "bad"}, ` (${fit(way)})`))),
   () => state.choosePlan(index), false, "Show how it is done"));
   return element("div", {id: "plan-ways"}, table([{name: "", number: true}, {name: "samples/s", number: true}, {name: "step", number: true, wide: true},
     {name: "memory", number: true}, {name: "at most", number: true, wide: true}, {name: "results", wide: true}, {name: "what to change"}], rows));
@@ -139,7 +144,7 @@ function legend(state) {
       ...kinds.map(([, kind]) => legendItem(kind.words, colour(kind.colour), "round")),
       state.plans.some((way) => way.number) ? legendItem("large: the fastest of each set of levers, numbered", colour("ink"), "round") : null,
       small.length > 0 ? legendItem(`small: ${small.join(", ")}`, colour("paper"), "round") : null,
-      state.plans.some((way) => !way.surely_fits) ? legendItem("pale: does not fit for certain", colour("line"), "round") : null,
+      state.plans.some((way) => !lasts(way)) ? legendItem("pale: does not fit for certain, or runs out", colour("line"), "round") : null,
       state.plans.some((way) => way.frontier) ? legendItem("frontier: nothing else that fits is both faster and smaller", colour("good")) : null,
       slow.length > 0 ? element("li", {}, `left out, less than half as fast: ${slow.join("; ")}`) : null);
 }

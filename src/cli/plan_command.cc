@@ -220,7 +220,7 @@ int RunPlan(const PlanFlags& flags) {
     const int written = WritePage(*flags.html, request, *plan);
     if (written != kFine) return written;
   }
-  return plan->ways.empty() ? kNo : kFine;
+  return plan->Lasts() ? kFine : kNo;
 }
 
 }  // namespace
@@ -264,7 +264,7 @@ Command AddPlan(Flags& declare) {
       "too\n"
       "  plimsoll plan --run --gpu 4090 -- python train.py --batch-size {batch}   your script, "
       "unedited\n"
-      "Exit code 1: nothing that was tried fits for certain.");
+      "Exit code 1: no configuration fits for certain, or each runs out after some steps.");
   return [flags] { return RunPlan(*flags); };
 }
 

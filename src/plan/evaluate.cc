@@ -26,6 +26,12 @@ std::string KeyOf(const Choice& choice, bool whole) {
   return whole ? fmt::format("{}|{}", choice.batch, key) : key;
 }
 
+/// A leak that no run lives to see is none.
+std::optional<Growth> LeakOf(const Trial& trial) {
+  std::optional<Growth> growth = FindGrowth(trial);
+  return growth && growth->EndsTheJob() ? std::move(growth) : std::nullopt;
+}
+
 }  // namespace
 
 Result<Evaluator::Steps> Evaluator::Rewritten(const Choice& choice) const {
@@ -81,6 +87,7 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
           .samples = SamplesOf(request_.job, choice),
           .trial = figures == Figures::kRanges ? trial->WithRanges() : trial->Best()};
   way.work = trial->work() + WorkToTime();
+  if (figures == Figures::kRanges) way.leak = LeakOf(*trial);
   if (const double further = PassesOf(choice) - PassesRun(choice); further > 0) {
     const StepDuration first = DurationOf(trial->setting().WithStep(steps->one));
     way.trial.step_us += further * (way.trial.step_us - first.us);
@@ -93,15 +100,6 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
     *us *= with_waiting;
   }
   return way;
-}
-
-std::optional<Growth> Evaluator::FindGrowthOf(const Choice& choice) {
-  const Result<Steps> steps = StepsFor(choice);
-  if (!steps) return std::nullopt;
-  Result<Setting> setting = SettingFor(steps->run, choice);
-  if (!setting) return std::nullopt;
-  const Result<Trial> trial = Trial::Of(std::move(*setting));
-  return trial ? FindGrowth(*trial) : std::nullopt;
 }
 
 std::int64_t Evaluator::WorkToTime() const {

@@ -21,6 +21,8 @@ struct Way {
   TrialResult trial;
   /// What the trial took, for a WorkBudget.
   std::int64_t work = 0;
+  /// The leak that ends the job. Set by EvaluateWhole alone.
+  std::optional<Growth> leak = {};
 
   /// Even if everything takes as much as it may, and likely without giving cached memory back to
   /// ask for it again.
@@ -37,10 +39,8 @@ class Evaluator {
   explicit Evaluator(const PlanRequest& request) : request_(request) {}
 
   Result<Way> Evaluate(const Choice& choice);
-  /// The same with the ends of its ranges.
+  /// The same with the ends of its ranges and its leak.
   Result<Way> EvaluateWhole(const Choice& choice);
-  /// What its steps leave behind.
-  std::optional<Growth> FindGrowthOf(const Choice& choice);
   /// The time alone, if nothing were refused for lack of memory: much cheaper.
   Result<double> StepMicroseconds(const Choice& choice);
   /// What it takes to rewrite the step and to time it, for a WorkBudget.

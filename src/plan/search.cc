@@ -56,7 +56,7 @@ class Search {
       ArrangeWays(found_, plan);
     } while (!plan.ways.empty() && FindWorth(plan));
     if (std::optional<Error> error = MakeWhole(plan)) return *error;
-    FindGrowth(plan);
+    if (PutLeaksLast(plan)) FindWorth(plan);
     if (plan.closest) FindCard(plan);
     plan.refused.assign(refused_.begin(), refused_.end());
     plan.evaluations = evaluator_.evaluations();
@@ -293,10 +293,11 @@ class Search {
     return std::nullopt;
   }
 
-  void FindGrowth(Plan& plan) {
-    if (plan.ways.empty()) return;
-    std::optional<Growth> growth = evaluator_.FindGrowthOf(plan.ways.front().choice);
-    if (growth && growth->EndsTheJob()) plan.growth = std::move(growth);
+  /// Whether another way is the first now.
+  static bool PutLeaksLast(Plan& plan) {
+    const bool lasted = plan.Lasts();
+    std::ranges::stable_partition(plan.ways, [](const Way& way) { return !way.leak; });
+    return plan.Lasts() && !lasted;
   }
 
   /// A long job takes longer for the same work: it is rewritten anew for each way.

@@ -19,7 +19,8 @@ struct LeverWorth {
 };
 
 struct Plan {
-  /// Those that fit for certain, the fastest first; one for each set of levers.
+  /// Configurations that surely fit, one for each set of levers. Those without a leak come first,
+  /// then the fastest.
   std::vector<Way> ways;
   /// The fastest that trains otherwise, an optimizer with less state say, where it is faster than
   /// all of them by a tenth or more. Where nothing else fits, such ways are among them.
@@ -36,8 +37,6 @@ struct Plan {
   std::optional<Way> closest;
   /// The smallest card of the catalogue on which it would fit.
   std::optional<Gpu> smallest_card;
-  /// What the steps of the first way leave behind, where that ends the job.
-  std::optional<Growth> growth;
   /// Why some levers were left out.
   std::vector<std::string> refused;
   std::size_t evaluations = 0;
@@ -45,6 +44,9 @@ struct Plan {
   /// not.
   std::size_t combinations = 0;
   std::size_t left_out = 0;
+
+  /// Whether a configuration fits and trains without end.
+  bool Lasts() const { return !ways.empty() && !ways.front().leak; }
 };
 
 Result<Plan> FindPlan(const PlanRequest& request);

@@ -45,6 +45,7 @@ Json WayJson(const PlanRequest& request, const Way& way) {
           {"room", way.trial.room},
           {"fits", way.trial.fits},
           {"surely_fits", way.SurelyFits()},
+          {"growth", way.leak ? GrowthJson(*way.leak) : Json(nullptr)},
           {"step_us", std::llround(way.trial.step_us)},
           {"step_us_range", StepRangeJson(way.trial)},
           {"gpu_busy_us", std::llround(way.trial.gpu_busy_us)},
@@ -84,7 +85,8 @@ std::string PlanJson(const PlanRequest& request, const Plan& plan) {
        {"as_captured", WayJson(request, plan.as_captured)},
        {"otherwise", plan.otherwise ? WayJson(request, *plan.otherwise) : Json(nullptr)},
        {"closest", plan.closest ? WayJson(request, *plan.closest) : Json(nullptr)},
-       {"growth", plan.growth ? GrowthJson(*plan.growth) : Json(nullptr)},
+       {"growth", plan.ways.empty() || plan.Lasts() ? Json(nullptr)
+                                                    : GrowthJson(*plan.ways.front().leak)},
        {"smallest_card", plan.smallest_card ? Json(plan.smallest_card->name) : Json(nullptr)},
        {"evaluations", plan.evaluations},
        {"combinations", plan.combinations},

@@ -58,14 +58,24 @@ std::string WhoseTimes(const Gpu& gpu) {
                      : "this card";
 }
 
-std::string EndsByGrowth(const Growth& growth) {
-  return fmt::format(
-      "This does not last: the first way trains for {}{} steps and then runs out, since {}. Mend "
-      "that first.",
-      growth.every > 1 ? "about " : "", growth.steps, GrowthText(growth));
+/// "runs out after 6 steps"
+std::string RunsOut(const Growth& leak) {
+  return fmt::format("runs out after {}{} step{}", leak.every > 1 ? "about " : "", leak.steps,
+                     leak.steps == 1 ? "" : "s");
 }
 
-std::string VerdictOfWays(const PlanRequest& request, const Plan& plan) {
+std::string NoneLasts(const std::string& what, const Growth& leak) {
+  return fmt::format("{}: no configuration lasts. The first {}: {}. Mend that leak first.", what,
+                     RunsOut(leak), GrowthText(leak));
+}
+
+/// What to change, and that it does not last.
+std::string ChangesOf(const PlanRequest& request, const Way& way) {
+  const std::string levers = LeverList(request, way.choice);
+  return way.leak ? fmt::format("{} ({})", levers, RunsOut(*way.leak)) : levers;
+}
+
+std::string Verdict(const PlanRequest& request, const Plan& plan) {
   const std::string what = fmt::format("{} sample{} a step on {}", request.samples,
                                        request.samples == 1 ? "" : "s", Cards(request));
   if (plan.ways.empty()) {
@@ -84,17 +94,13 @@ std::string VerdictOfWays(const PlanRequest& request, const Plan& plan) {
     return text + ".";
   }
   const Way& best = plan.ways.front();
+  if (best.leak) return NoneLasts(what, *best.leak);
   if (plan.as_captured.SurelyFits() && best.choice == plan.as_captured.choice) {
     return fmt::format("{}: it fits as it is, and nothing that was tried is faster.", what);
   }
   return fmt::format("{}: {} samples a second with {}{}.", what,
                      std::lround(best.SamplesPerSecond()), LeverList(request, best.choice),
                      Unchanged(request, plan.as_captured));
-}
-
-std::string Verdict(const PlanRequest& request, const Plan& plan) {
-  const std::string text = VerdictOfWays(request, plan);
-  return plan.growth ? text + " " + EndsByGrowth(*plan.growth) : text;
 }
 
 void WriteWays(Writer& w, const PlanRequest& request, const Plan& plan) {
@@ -114,7 +120,7 @@ void WriteWays(Writer& w, const PlanRequest& request, const Plan& plan) {
                            way.trial.step_high_us / 1e3),
                FormatBytes(Counted(request, way).best), FormatBytes(Counted(request, way).high),
                std::string(NumericsName(NumericsOf(request.job, way.choice))),
-               LeverList(request, way.choice)});
+               ChangesOf(request, way)});
   }
   table.WriteTo(w);
 }
