@@ -204,6 +204,19 @@ TEST(Plan, MoreGpusThanThereCanBeAreRefused) {
   EXPECT_FALSE(FindPlan(request).ok());
 }
 
+TEST(PlanTest, ConfigurationsWithALeakComeLast) {
+  const Job job =
+      *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/lives/leak.step.json.gz"));
+  PlanRequest request{.job = job, .gpu = *FindGpu("RTX 4090"), .options = {}, .samples = 64};
+  const Plan plan = Find(request);
+  EXPECT_TRUE(plan.Lasts());
+  EXPECT_TRUE(std::ranges::is_partitioned(plan.ways, [](const Way& way) { return !way.leak; }));
+  ASSERT_TRUE(plan.ways.back().leak.has_value());
+  EXPECT_EQ(plan.ways.back().leak->steps, 6);
+  request.keep_numerics = true;
+  EXPECT_FALSE(Find(request).Lasts());
+}
+
 TEST(PlanTest, SaysWhatEachLeverIsWorth) {
   const Plan& plan = Within(9);
   ASSERT_FALSE(plan.ways.empty());
