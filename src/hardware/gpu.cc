@@ -91,6 +91,34 @@ Gpu OfSize(Bytes memory) {
   return gpu;
 }
 
+/// The GB that are printed on the box of a card with this much usable memory.
+int BoxSize(Bytes memory) {
+  static constexpr std::array<int, 25> kSizes = {4,  5,  6,  8,  10, 11, 12,  16,  20,  24,  32,  40, 48,
+                                                 64, 80, 94, 96, 97, 128, 141, 180, 186, 192, 256, 288};
+  const auto* size = std::ranges::find_if(kSizes, [&](int n) { return memory <= n * kGiB; });
+  return size == kSizes.end() ? 0 : *size;
+}
+
+/// "12GB" as on a box, not "12GiB": the card sold with this size that has the least usable memory.
+const Gpu* LeastOfBoxSize(std::string_view text) {
+  const std::string key = Key(text);
+  if (!key.ends_with("gb") && !key.ends_with("g")) return nullptr;
+  const Result<Bytes> size = ParseBytes(text);
+  if (!size || *size % kGiB != 0) return nullptr;
+  const Gpu* least = nullptr;
+  for (const Gpu& gpu : Gpus()) {
+    if (gpu.slice || gpu.unified || BoxSize(gpu.memory) * kGiB != *size) continue;
+    if (least == nullptr || gpu.LeastMemory() < least->LeastMemory()) least = &gpu;
+  }
+  return least;
+}
+
+Gpu OfBoxSize(const Gpu& least) {
+  Gpu gpu = OfSize(least.LeastMemory());
+  gpu.name = fmt::format("a {} GB GPU (least usable: {})", BoxSize(least.memory), least.name);
+  return gpu;
+}
+
 std::size_t DistanceTo(const Gpu& gpu, std::string_view key) {
   std::size_t least = std::string_view::npos;
   const auto look = [&](const std::string& name) {
@@ -128,6 +156,7 @@ Result<Gpu> Beside(Gpu gpu, Bytes others) {
 
 Result<Gpu> FindGpu(std::string_view text) {
   if (const Gpu* gpu = FindByName(text)) return *gpu;
+  if (const Gpu* gpu = LeastOfBoxSize(text)) return OfBoxSize(*gpu);
   const Result<Bytes> size = ParseBytes(text);
   if (size && *size >= kGiB && *size <= 16 * 1024 * kGiB) return OfSize(*size);
   const std::string near = Suggestion(text);

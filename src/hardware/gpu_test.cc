@@ -52,6 +52,24 @@ TEST(FindGpu, TakesASizeForACardOfWhichNothingElseIsKnown) {
   EXPECT_EQ(FindGpu("6000GiB")->like, "B200");
 }
 
+TEST(FindGpu, TakesTheSizeOnTheBoxForTheLeastUsableMemoryOfSuchCards) {
+  // No card sold with 12 GB has 12 GiB.
+  const Gpu gpu = *FindGpu("12GB");
+  EXPECT_EQ(gpu.memory, FindGpu("RTX 5070")->LeastMemory());
+  EXPECT_LE(gpu.memory, FindGpu("RTX 3060")->LeastMemory());
+  EXPECT_EQ(gpu.name, "a 12 GB GPU (least usable: RTX 5070)");
+  EXPECT_TRUE(gpu.assumed);
+  EXPECT_EQ(FindGpu("12 g")->memory, gpu.memory);
+  EXPECT_EQ(FindGpu("12GiB")->memory, 12 * kGiB);
+  // Data centre cards with ECC are 24 GB cards, too.
+  EXPECT_EQ(FindGpu("24GB")->memory, FindGpu("L4")->LeastMemory());
+  // A size that no card has, and no whole one, is taken as it is.
+  EXPECT_EQ(FindGpu("13GB")->memory, 13 * kGiB);
+  EXPECT_EQ(FindGpu("11.5GB")->memory, 23 * kGiB / 2);
+  // Slices and unified memory are no cards of their size.
+  EXPECT_EQ(FindGpu("128GB")->memory, 128 * kGiB);
+}
+
 TEST(FindGpu, NamesTheNearestWhereItKnowsNone) {
   EXPECT_EQ(
       NameOf("rtx 4095"),
