@@ -51,44 +51,37 @@ struct Foreseen {
 };
 
 /// The batch that is asked about, or the script's own.
-std::optional<Error> SetBatch(const PredictFlags& flags, PredictRequest& request) {
-  const Job& job = *request.job;
-  if (flags.batch || !job.sequence.empty() || OnlyBatch(job)) return std::nullopt;
+std::optional<Error> SetBatch(Question& question) {
+  question.largest = false;
+  const Job& job = question.job.first();
+  if (question.batch || !job.sequence.empty() || OnlyBatch(job)) return std::nullopt;
   if (!job.own_batch) {
     return Error{.message = "the script has no batch size of its own that could be seen",
                  .hint = "give the one to compare: --batch 16"};
   }
-  request.options.batch = *job.own_batch;
+  question.batch = job.own_batch;
   return std::nullopt;
 }
 
 /// By the pipeline of `predict`. Of the stages of a pipeline, the one that takes most.
 Result<Foreseen> Foresee(const PredictFlags& flags) {
-  Result<PredictRequest> request = ReadPredictRequest(flags);
-  if (!request) return request.error();
-  if (std::optional<Error> error = SetBatch(flags, *request)) return *error;
-  std::vector<std::shared_ptr<const Job>> jobs = request->stages;
-  if (jobs.empty()) jobs.push_back(request->job);
-  std::optional<Foreseen> most;
-  for (const std::shared_ptr<const Job>& job : jobs) {
-    Result<Setting> setting = MakeSetting(job, request->gpu, request->options);
-    if (!setting) return setting.error();
-    const Result<Trial> trial = Trial::Of(std::move(*setting));
-    if (!trial) return trial.error();
-    Prediction prediction = Predict(*trial);
-    const Needs& needs = prediction.trial.needs;
-    if (most && most->figures.device >= needs.device.best) continue;
-    most = Foreseen{.figures = {.allocated = needs.allocated.best,
-                                .reserved = needs.reserved.best,
-                                .device = needs.device.best,
-                                .batch = prediction.batch,
-                                .fits = prediction.Runs()},
-                    .account = std::move(prediction.account),
-                    .holders = HoldersAtPeak(*trial),
-                    .torch = job->torch,
-                    .gpu = prediction.gpu.name};
-  }
-  return *std::move(most);
+  Result<Question> question = ReadQuestion(flags);
+  if (!question) return question.error();
+  if (std::optional<Error> error = SetBatch(*question)) return *error;
+  question->earlier_frees = false;
+  Result<Answer> answer = AnswerQuestion(std::move(*question));
+  if (!answer) return answer.error();
+  Prediction& prediction = answer->prediction;
+  const Needs& needs = prediction.trial.needs;
+  return Foreseen{.figures = {.allocated = needs.allocated.best,
+                              .reserved = needs.reserved.best,
+                              .device = needs.device.best,
+                              .batch = prediction.batch,
+                              .fits = prediction.Runs()},
+                  .account = std::move(prediction.account),
+                  .holders = HoldersAtPeak(*answer->trial),
+                  .torch = answer->trial->setting().job->torch,
+                  .gpu = prediction.gpu.name};
 }
 
 /// What lies in a row, and how one of them is tried.

@@ -10,13 +10,9 @@
 #include "cli/recorded_job.h"
 #include "cli/terminal/terminal.h"
 #include "files/output.h"
-#include "job/answer/cards.h"
-#include "job/answer/earlier_frees.h"
-#include "job/answer/lengths.h"
-#include "job/answer/max_batch.h"
 #include "job/answer/predicted_history.h"
 #include "job/answer/predicted_snapshot.h"
-#include "job/answer/trade_offs.h"
+#include "job/answer/question.h"
 #include "job/file/at_length.h"
 #include "launch/script_capture.h"
 #include "plan/lever.h"
@@ -27,19 +23,6 @@
 namespace plimsoll {
 namespace {
 
-/// The same answer as a page, with the run that was predicted and the ways around it.
-int WritePage(const std::string& path, const PredictRequest& request, const Trial& trial,
-              const PredictAnswer& answer) {
-  Progress progress("predicting other batches and precisions");
-  const Result<TradeOffTable> trade_offs =
-      TradeOffs(request.job, request.gpu, request.options, [&](std::size_t done, std::size_t all) {
-        if (done == 1) progress.Next("predicting other batches and precisions", all);
-        progress.Advance();
-      });
-  if (!trade_offs) return Complain(trade_offs.error());
-  return WriteOut(path, PageHtml(PredictionPage(answer, PredictedHistory(trial), *trade_offs)));
-}
-
 /// The run that was predicted, for whatever reads PyTorch's snapshots.
 int WriteSnapshot(const std::string& path, const Trial& trial) {
   FileWriter file(path);
@@ -48,144 +31,21 @@ int WriteSnapshot(const std::string& path, const Trial& trial) {
   return kFine;
 }
 
-/// Whether the largest batch is looked for; where one alone is known, there is none.
-bool FindsLargest(const PredictFlags& flags, const PredictRequest& request) {
-  return flags.FindsLargest() && !OnlyBatch(*request.job);
-}
-
-/// The trial that is asked for; with --max-batch that of the largest batch, and where nobody says,
-/// that of the script's own.
-Result<Trial> TrialFor(const PredictFlags& flags, PredictRequest& request,
-                       std::optional<MaxBatch>& max_batch) {
-  Result<Setting> setting = MakeSetting(request.job, request.gpu, request.options);
-  if (!setting) return setting.error();
-  // Batches of a job as it stands are what its data make them.
-  if (FindsLargest(flags, request) && request.job->sequence.empty()) {
-    max_batch = FindMaxBatch(*setting);
-    const std::optional<std::int64_t>& own = request.job->own_batch;
-    const std::int64_t largest = std::max<std::int64_t>(1, max_batch->Answer());
-    if (!flags.batch) request.options.batch = flags.max_batch ? largest : own.value_or(largest);
-  }
-  return Trial::Of(setting->WithBatch(request.options.batch));
-}
-
-/// What each stage of a pipeline takes, of which the fullest is the one that is asked about.
-Result<std::vector<RankNeeds>> NeedsOfStages(const PredictRequest& request) {
-  std::vector<RankNeeds> needs;
-  for (const std::shared_ptr<const Job>& job : request.stages) {
-    Result<Setting> setting = MakeSetting(job, request.gpu, request.options);
-    if (!setting) return setting.error();
-    const Result<Trial> trial = Trial::Of(std::move(*setting));
-    if (!trial) return trial.error();
-    const TrialResult result = trial->Best();
-    const auto stage = static_cast<std::int64_t>(needs.size());
-    needs.push_back({.stage = static_cast<int>(stage),
-                     .first = stage * request.ranks_of_a_stage,
-                     .ranks = request.ranks_of_a_stage,
-                     .allocated = result.needs.allocated.best,
-                     .reserved = result.needs.reserved.best,
-                     .device = result.needs.device.best,
-                     .fits = result.fits});
-  }
-  const auto fullest = std::ranges::max_element(needs, {}, &RankNeeds::device);
-  if (fullest != needs.end()) fullest->shown = true;
-  return needs;
-}
-
-/// What was found over lengths.
-struct OverLengths {
-  std::optional<MaxLength> longest;
-  std::optional<Frontier> frontier;
-};
-
-/// Looks for the longest, or for most tokens, and puts the request there. The page draws what fits
-/// at several lengths, wherever the request is.
-Result<OverLengths> SearchLengths(const PredictFlags& flags, PredictRequest& request) {
-  OverLengths found;
-  if (!request.captured) return found;
-  const std::vector<std::int64_t> captured = CapturedLengths(*request.captured);
-  const SettingAtLength at = [&](std::int64_t length) { return request.AtLength(length); };
-  std::int64_t length = 0;
-  if (flags.max_tokens || flags.html) {
-    Result<Frontier> frontier = FindFrontier(at, captured, NameOfLength(*request.captured));
-    if (!frontier) return frontier.error();
-    found.frontier = std::move(*frontier);
-  }
-  const FrontierPoint* most = flags.GoesToMostTokens() ? found.frontier->Most() : nullptr;
-  if (most) {
-    length = most->length;
-    if (!flags.batch) request.options.batch = most->sure.batch;
-  }
-  if (flags.max_length) {
-    if (!flags.batch && !OnlyBatch(*request.job)) {
-      request.options.batch = request.job->own_batch.value_or(1);
-    }
-    Result<MaxLength> longest = FindMaxLength(at, captured);
-    if (!longest) return longest.error();
-    found.longest = *longest;
-    length = longest->sure > 0 ? longest->sure : std::max(longest->most, captured.front());
-  }
-  if (length > 0 && !flags.script.length && !flags.script.sequence) {
-    Result<Setting> setting = request.AtLength(length);
-    if (!setting) return setting.error();
-    request.job = setting->job;
-    // Those are at another length.
-    request.stages.clear();
-  }
-  return found;
-}
-
-/// What is asked about, and what was found over its lengths.
-struct Searched {
-  PredictRequest request;
-  OverLengths lengths;
-};
-
-/// The longest that was found of a model that is made anew, where it is beyond what was captured:
-/// from some length on the model may do something else.
-std::optional<std::int64_t> LongestBeyond(const PredictFlags& flags, const Searched& searched) {
-  const std::optional<MaxLength>& found = searched.lengths.longest;
-  if (!found || flags.script.run || !IsConfiguration(flags.files.front())) return std::nullopt;
-  const std::int64_t longest = found->sure > 0 ? found->sure : found->most;
-  const std::vector<std::int64_t> captured = CapturedLengths(*searched.request.captured);
-  const bool within = longest >= captured.front() && longest <= captured.back();
-  return within || longest == 0 ? std::nullopt : std::optional(longest);
-}
-
-/// Reads what the flags name and looks through its lengths; a model, if need be, captured again
-/// around what was found.
-Result<Searched> ReadAndSearch(const PredictFlags& flags, Progress& progress) {
-  constexpr int kMostCaptures = 3;
-  std::optional<std::int64_t> around;
-  for (int captures = 1;; ++captures) {
-    Result<PredictRequest> request = ReadPredictRequest(flags, around);
-    if (!request) return request.error();
-    if (request->captured && (flags.max_length || flags.max_tokens || flags.html)) {
-      progress.Next("trying lengths");
-    }
-    Result<OverLengths> lengths = SearchLengths(flags, *request);
-    if (!lengths) return lengths.error();
-    Searched searched{.request = std::move(*request), .lengths = std::move(*lengths)};
-    around = LongestBeyond(flags, searched);
-    if (!around || captures == kMostCaptures) return searched;
-    progress.Next("capturing it around what was found");
-  }
-}
-
-std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& request,
+std::vector<NextStep> NextOf(const PredictFlags& flags, const Question& question,
                              const Prediction& prediction) {
+  const Job& job = question.job.first();
   // No batch and no plan gives the host more.
   if (!prediction.FitsHost()) return {};
   // Nor can a plan vary the batches of a job as it stands.
-  if (!request.job->sequence.empty()) return {};
+  if (!job.sequence.empty()) return {};
   const bool serves = !prediction.trains;
   StepQuestion asked{.files = flags.files,
                      .script = flags.script,
                      .batches = flags.batches,
                      .points = PointsText(flags.points),
-                     .record = request.job->file,
+                     .record = job.file,
                      .sequence = flags.script.sequence,
-                     .gpu = request.gpu,
+                     .gpu = question.card.gpu,
                      .limit = flags.limit,
                      .torch = flags.torch ? flags.torch->ToText() : ""};
   const Choice chosen = flags.Chosen();
@@ -194,18 +54,18 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
   }
   if (flags.calibration) asked.more = {"--calibration", *flags.calibration};
   // What comes next is about the length that was found.
-  if (flags.max_length || flags.max_tokens) asked.script.length = request.job->length;
+  if (flags.max_length || flags.max_tokens) asked.script.length = prediction.length;
   const PredictOutcome outcome{
       .fits = prediction.trial.fits,
       .surely = prediction.trial.surely_fits,
       .grows = prediction.growth && prediction.growth->EndsTheJob(),
-      .largest = FindsLargest(flags, request) || (flags.max_tokens && !flags.batch),
+      .largest = question.largest || (flags.max_tokens && !flags.batch),
       .longest = flags.max_length,
-      .one_batch = OnlyBatch(*request.job).has_value(),
+      .one_batch = OnlyBatch(job).has_value(),
       .batch = prediction.batch,
       .samples = prediction.batch * prediction.passes,
       .ranks = RanksOf(chosen),
-      .own_batch = request.job->own_batch};
+      .own_batch = job.own_batch};
   std::vector<NextStep> next = AfterPredict(asked, outcome);
   // What trains nothing cannot be planned.
   if (serves) {
@@ -215,28 +75,43 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const PredictRequest& re
   return next;
 }
 
-/// Before a script is run for minutes.
-Result<std::optional<ServedModel>> EngineOf(const PredictFlags& flags) {
-  if (!flags.engine) return std::optional<ServedModel>();
-  Result<ServedModel> model = ReadServedModel(*flags.engine);
-  if (!model) return model.error();
-  return std::optional<ServedModel>(std::move(*model));
-}
-
 /// The same question for every card of the catalogue.
-int PredictForCards(const PredictFlags& flags, const PredictRequest& request, Progress& progress) {
-  PredictOptions options = request.options;
-  options.batch = flags.batch.value_or(request.job->own_batch.value_or(1));
-  progress.Next("trying every card", Gpus().size());
-  const Result<std::vector<CardNeeds>> cards =
-      TryEveryCard(request.job, options, [&] { progress.Advance(); });
+int PredictForCards(const PredictFlags& flags, const Question& question,
+                    const AnswerProgress& progress) {
+  const Result<std::vector<Card>> cards = ReadCards(flags);
   if (!cards) return Complain(cards.error());
-  const CardsAnswer answer{
-      .batch = options.batch, .cards = Priced(*cards, flags.prices), .notes = request.job->notes};
+  const Result<CardsFound> found = AnswerForCards(question, *cards, progress);
+  if (!found) return Complain(found.error());
+  const CardsAnswer answer{.batch = found->batch,
+                           .cards = Priced(found->cards, flags.prices),
+                           .left_out = found->left_out,
+                           .notes = question.job.first().notes};
   const int printed = Print(flags.json ? CardsJson(answer) : CardsText(answer, StyleOfStdout()));
   if (printed != kFine) return printed;
-  const bool fits = std::ranges::any_of(*cards, &CardNeeds::fits);
-  return fits ? kFine : kNo;
+  return std::ranges::any_of(found->cards, &CardNeeds::fits) ? kFine : kNo;
+}
+
+int PrintEvents(const Trial& trial) {
+  const Setting& setting = trial.setting();
+  return Print(LoweredCsv(*setting.job, setting.variant(), trial.lowered()));
+}
+
+/// On the screen and into the files that are asked for.
+int Show(const PredictFlags& flags, const Question& question, const Answer& answer) {
+  const int printed = flags.json ? Print(PredictJson(answer))
+                                 : PrintWithNext(PredictText(answer, StyleOfStdout()),
+                                                 NextOf(flags, question, answer.prediction));
+  if (printed != kFine) return printed;
+  if (flags.html) {
+    const PageContent page = PredictionPage(answer, PredictedHistory(*answer.trial));
+    const int written = WriteOut(*flags.html, PageHtml(page));
+    if (written != kFine) return written;
+  }
+  if (flags.snapshot) {
+    const int written = WriteSnapshot(*flags.snapshot, *answer.trial);
+    if (written != kFine) return written;
+  }
+  return answer.prediction.Runs() ? kFine : kNo;
 }
 
 int RunPredict(const PredictFlags& flags) {
@@ -244,57 +119,17 @@ int RunPredict(const PredictFlags& flags) {
     const std::optional<Error> error = ListModels();
     return error ? Complain(*error) : kFine;
   }
-  Progress progress(flags.script.run ? "running the script on tensors without memory" : "reading");
-  Result<std::optional<ServedModel>> engine = EngineOf(flags);
-  if (!engine) return Complain(engine.error());
-  Result<Searched> searched = ReadAndSearch(flags, progress);
-  if (!searched) return Complain(searched.error());
-  PredictRequest* const request = &searched->request;
-  const OverLengths* const lengths = &searched->lengths;
-  if (flags.any_gpu) return PredictForCards(flags, *request, progress);
-  progress.Next(FindsLargest(flags, *request) ? "finding the largest batch" : "predicting");
-  std::optional<MaxBatch> max_batch;
-  Result<Trial> trial = TrialFor(flags, *request, max_batch);
-  if (!trial) return Complain(trial.error());
-  Result<std::vector<RankNeeds>> ranks = NeedsOfStages(*request);
-  if (!ranks) return Complain(ranks.error());
-  // Which stage is the fullest was seen at the captured batch: at another it may be another.
-  const auto fullest = std::ranges::find_if(*ranks, &RankNeeds::shown);
-  if (fullest != ranks->end() && fullest->device > trial->Best().needs.device.best) {
-    request->job = request->stages[static_cast<std::size_t>(fullest->stage)];
-    trial = TrialFor(flags, *request, max_batch);
-    if (!trial) return Complain(trial.error());
-  }
-  if (flags.events) {
-    const Setting& setting = trial->setting();
-    return Print(LoweredCsv(*setting.job, setting.variant(), trial->lowered()));
-  }
-  progress.Next("predicting");
-  Prediction prediction = Predict(*trial);
-  prediction.ranks = std::move(*ranks);
-  PredictAnswer answer{prediction,
-                       max_batch,
-                       FindEarlierFrees(*trial),
-                       flags.share || flags.engine,
-                       std::move(*engine),
-                       lengths->longest,
-                       flags.max_tokens ? lengths->frontier : std::nullopt,
-                       request->job->data,
-                       FindCompiled(*request->job, request->gpu, request->options)};
-  const int printed = flags.json ? Print(PredictJson(answer))
-                                 : PrintWithNext(PredictText(answer, StyleOfStdout()),
-                                                 NextOf(flags, *request, answer.prediction));
-  if (printed != kFine) return printed;
-  if (flags.html) {
-    answer.frontier = lengths->frontier;
-    const int written = WritePage(*flags.html, *request, *trial, answer);
-    if (written != kFine) return written;
-  }
-  if (flags.snapshot) {
-    const int written = WriteSnapshot(*flags.snapshot, *trial);
-    if (written != kFine) return written;
-  }
-  return answer.prediction.Runs() ? kFine : kNo;
+  Progress line(flags.script.run ? "running the script on tensors without memory" : "reading");
+  const AnswerProgress progress{
+      .next = [&](const std::string& what, std::size_t pieces) { line.Next(what, pieces); },
+      .advance = [&] { line.Advance(); }};
+  const Result<Question> question = ReadQuestion(flags);
+  if (!question) return Complain(question.error());
+  if (flags.any_gpu) return PredictForCards(flags, *question, progress);
+  const Result<Answer> answer = AnswerQuestion(*question, progress);
+  if (!answer) return Complain(answer.error());
+  if (flags.events) return PrintEvents(*answer->trial);
+  return Show(flags, *question, *answer);
 }
 
 }  // namespace

@@ -217,19 +217,35 @@ std::optional<Error> CheckServes(const Choice& chosen, const Job& job) {
   return std::nullopt;
 }
 
+/// Copies the job for each kind of rank and changes it.
+Result<JobForms> ChangedForms(const Job& job, const Choice& choice, bool every_precision) {
+  JobForms forms;
+  forms.ranks_of_each = RanksOfAStage(choice);
+  forms.waiting = ShareOfWaiting(choice);
+  std::vector<Choice> choices = ChoicesOfRanks(choice);
+  if (choices.empty()) choices.push_back(choice);
+  for (const Choice& one : choices) {
+    Job copy = CopyOf(job, 0);
+    copy.variants = job.variants;
+    Result<Job> changed = Changed(std::move(copy), one, every_precision);
+    if (!changed) return changed.error();
+    forms.jobs.push_back(std::make_shared<const Job>(std::move(*changed)));
+  }
+  return forms;
+}
+
 /// At the length that is asked about, changed as the flags say. The page shows every precision, and
-/// a compiled job is told beside itself in eager mode; anything else shows one.
-Result<Job> AsAsked(const PredictFlags& flags, ReadFilesResult read) {
+/// a compiled job is shown beside itself in eager mode; anything else shows one.
+Result<JobForms> AsAsked(const PredictFlags& flags, ReadFilesResult read) {
   if (read.choice) {
     if (std::optional<Error> error = CheckServes(*read.choice, read.job)) return *error;
   }
   const std::optional<std::int64_t> length = LengthToPutAt(flags.script, flags.files, read.job);
   Result<Job> job = AtAskedLength(std::move(read.job), length);
-  if (!job || !read.choice) return job;
-  const std::vector<Variant>& variants = job->variants;
-  const bool compiled = std::any_of(variants.begin(), variants.end(),
-                                    [](const Variant& variant) { return variant.compiled; });
-  return Changed(*std::move(job), *read.choice, compiled || flags.html);
+  if (!job) return job.error();
+  if (!read.choice) return JobForms(std::make_shared<const Job>(std::move(*job)));
+  const bool compiled = std::ranges::any_of(job->variants, &Variant::compiled);
+  return ChangedForms(*job, *read.choice, compiled || flags.html);
 }
 
 /// The levers that change what a step does; the allocator's settings do not.
@@ -291,72 +307,127 @@ Result<Gpu> GpuOf(const PredictFlags& flags, const Job& job) {
   return gpu && flags.beside ? Beside(*gpu, *flags.beside) : gpu;
 }
 
-}  // namespace
+Result<Card> CardOf(const PredictFlags& flags, const Job& job) {
+  // Every card is asked about, and none of them is the one.
+  if (flags.any_gpu) return Card{};
+  Result<Gpu> gpu = GpuOf(flags, job);
+  if (!gpu) return gpu.error();
+  Result<Measured> measured = ReadMeasured(flags.calibration, *gpu);
+  if (!measured) return measured.error();
+  return Card{.gpu = std::move(*gpu), .measured = measured->operators, .host = measured->host};
+}
 
-Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags,
-                                          std::optional<std::int64_t> around) {
-  if (const std::optional<Error> error = Contradiction(flags)) return *error;
-  Result<ReadFilesResult> read = ReadFiles(flags, around);
-  if (!read) return read.error();
-  if (flags.calibration == kRulesAlone) read->job.asked = nullptr;
-  std::shared_ptr<const Job> captured;
-  const Choice choice = read->choice.value_or(Choice{});
-  if (HasLength(read->job)) {
-    captured = std::make_shared<const Job>(std::move(read->job));
-    read->job = CopyOf(*captured, 0);
-    read->job.variants = captured->variants;
-  } else if (flags.max_length || flags.max_tokens) {
+/// Before a script is run for minutes.
+Result<std::optional<ServedModel>> EngineOf(const PredictFlags& flags) {
+  if (!flags.engine) return std::optional<ServedModel>();
+  Result<ServedModel> model = ReadServedModel(*flags.engine);
+  if (!model) return model.error();
+  return std::optional<ServedModel>(std::move(*model));
+}
+
+std::optional<LengthDimension> LengthsOf(const PredictFlags& flags,
+                                         std::shared_ptr<const Job> captured, Choice choice) {
+  if (!captured) return std::nullopt;
+  LengthDimension lengths{.name = NameOfLength(*captured), .captured = CapturedLengths(*captured)};
+  lengths.at = [captured, choice = std::move(choice)](std::int64_t length) {
+    return ChangedForms(AtLength(*captured, length).job, choice, /*every_precision=*/false);
+  };
+  const bool is_made = !flags.script.run && IsConfiguration(flags.files.front());
+  if (is_made && flags.max_length) {
+    lengths.captured_around = [flags](std::int64_t length) { return ReadQuestion(flags, length); };
+  }
+  return lengths;
+}
+
+/// Takes the job out as it was captured over lengths; null of any other.
+Result<std::shared_ptr<const Job>> TakeCaptured(const PredictFlags& flags, Job& job) {
+  if (!HasLength(job)) {
+    if (!flags.max_length && !flags.max_tokens) return std::shared_ptr<const Job>();
     return Error{.message = "the job was captured at one length",
-                 .file = read->job.file,
+                 .file = job.file,
                  .hint =
                      "capture it over lengths: --max-length {length} behind --run, or "
                      "make_batch(batch_size, length) in plimsoll.capture"};
   }
+  auto captured = std::make_shared<const Job>(std::move(job));
+  job = CopyOf(*captured, 0);
+  job.variants = captured->variants;
+  return captured;
+}
+
+/// What is asked about a job that was read.
+Question AskedAbout(const PredictFlags& flags, JobForms forms, Card card) {
+  const Job& job = forms.first();
+  const bool varies = job.sequence.empty() && !OnlyBatch(job);
+  return Question{.job = forms,
+                  .card = std::move(card),
+                  .options = {.steps = flags.steps,
+                              .torch = flags.torch,
+                              .limit = flags.limit,
+                              .host_room = flags.host},
+                  .batch = flags.batch,
+                  .at_largest = flags.max_batch,
+                  .largest = flags.FindsLargest() && varies,
+                  .longest = flags.max_length,
+                  .most_tokens = flags.max_tokens,
+                  .length_is_given = flags.script.length || flags.script.sequence,
+                  .trade_offs = flags.html.has_value(),
+                  .share = flags.share || flags.engine};
+}
+
+}  // namespace
+
+Result<Question> ReadQuestion(const PredictFlags& flags, std::optional<std::int64_t> around) {
+  if (const std::optional<Error> error = Contradiction(flags)) return *error;
+  Result<std::optional<ServedModel>> engine = EngineOf(flags);
+  if (!engine) return engine.error();
+  Result<ReadFilesResult> read = ReadFiles(flags, around);
+  if (!read) return read.error();
+  const auto forget_cudnn = [&] {
+    if (flags.calibration == kRulesAlone) read->job.asked = nullptr;
+  };
+  forget_cudnn();
+  Result<std::shared_ptr<const Job>> captured = TakeCaptured(flags, read->job);
+  if (!captured) return captured.error();
   if (AsksAsItStands(flags, *read)) {
     const Job& own = *read->job.as_it_stands;
     read->job = CopyOf(own, 0);
+    forget_cudnn();
   }
   if (const std::optional<Error> error = CheckSequence(flags, read->job)) return *error;
   if (const std::optional<Error> error = CheckOnlyBatch(flags, read->job)) return *error;
-  std::vector<std::shared_ptr<const Job>> stages;
-  for (Choice& stage : ChoicesOfRanks(choice)) {
-    ReadFilesResult of_stage{CopyOf(read->job, 0), std::move(stage)};
-    of_stage.job.variants = read->job.variants;
-    Result<Job> job = AsAsked(flags, std::move(of_stage));
-    if (!job) return job.error();
-    stages.push_back(std::make_shared<const Job>(std::move(*job)));
-  }
-  Result<Job> job = AsAsked(flags, std::move(*read));
-  if (!job) return job.error();
-  Result<Gpu> gpu = GpuOf(flags, *job);
-  if (!gpu) return gpu.error();
-  Result<Measured> measured = ReadMeasured(flags.calibration, *gpu);
-  if (!measured) return measured.error();
-  if (flags.calibration == kRulesAlone) job->asked = nullptr;
-  const std::int64_t batch =
-      job->sequence.empty() ? OnlyBatch(*job).value_or(1) : job->own_batch.value_or(1);
-  PredictRequest request{.job = std::make_shared<const Job>(std::move(*job)),
-                         .gpu = *gpu,
-                         .options = {.batch = flags.batch.value_or(batch),
-                                     .steps = flags.steps,
-                                     .torch = flags.torch,
-                                     .calibration = std::move(measured->operators),
-                                     .limit = flags.limit,
-                                     .host_room = flags.host,
-                                     .host = measured->host},
-                         .captured = std::move(captured),
-                         .choice = choice,
-                         .stages = std::move(stages),
-                         .ranks_of_a_stage = RanksOfAStage(choice)};
-  if (std::optional<Error> error = Configure(request.options, flags.Chosen())) return *error;
-  return request;
+  const Choice choice = read->choice.value_or(Choice{});
+  Result<JobForms> forms = AsAsked(flags, std::move(*read));
+  if (!forms) return forms.error();
+  Result<Card> card = CardOf(flags, forms->first());
+  if (!card) return card.error();
+  Question question = AskedAbout(flags, std::move(*forms), std::move(*card));
+  question.engine = std::move(*engine);
+  question.lengths = LengthsOf(flags, std::move(*captured), choice);
+  if (std::optional<Error> error = Configure(question.options, flags.Chosen())) return *error;
+  return question;
 }
 
-Result<Setting> PredictRequest::AtLength(std::int64_t length) const {
-  Result<Job> changed = Changed(plimsoll::AtLength(*captured, length).job, choice,
-                                /*every_precision=*/false);
-  if (!changed) return changed.error();
-  return MakeSetting(std::make_shared<const Job>(std::move(*changed)), gpu, options);
+Result<std::vector<Card>> ReadCards(const PredictFlags& flags) {
+  std::vector<Card> cards;
+  std::optional<Error> error;
+  bool read = false;
+  for (Gpu gpu : Gpus()) {
+    if (flags.beside) {
+      // Others leave nothing of a small card.
+      Result<Gpu> left = Beside(std::move(gpu), *flags.beside);
+      if (!left) continue;
+      gpu = std::move(*left);
+    }
+    // A file is of one card; what it says is of no use for others.
+    Result<Measured> measured = ReadMeasured(flags.calibration, gpu);
+    if (measured) read = true;
+    else error = measured.error();
+    if (!measured) measured = ReadMeasured(std::nullopt, gpu);
+    cards.push_back({.gpu = gpu, .measured = measured->operators, .host = measured->host});
+  }
+  if (error && !read) return *error;
+  return cards;
 }
 
 Choice PredictFlags::Chosen() const {

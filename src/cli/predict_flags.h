@@ -1,8 +1,7 @@
-// The flags of `predict`, and the job that they name: the step, the card, the options.
+// The flags of `predict`, and the question that they ask.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,8 +11,7 @@
 #include "cli/prices.h"
 #include "cli/script_flags.h"
 #include "hardware/gpu.h"
-#include "job/file/job.h"
-#include "job/trial/setting.h"
+#include "job/answer/question.h"
 #include "plan/choice.h"
 
 namespace plimsoll {
@@ -62,27 +60,13 @@ struct PredictFlags {
   bool GoesToMostTokens() const { return max_tokens && !script.length; }
 };
 
-/// What is to be predicted.
-struct PredictRequest {
-  std::shared_ptr<const Job> job;
-  Gpu gpu;
-  /// Without the batch, unless it is given.
-  PredictOptions options;
-  /// Of a job over a length too: as it was captured, and what is changed about it.
-  std::shared_ptr<const Job> captured = {};
-  Choice choice = {};
-  /// The job as each stage of a pipeline runs it, where there is one; and how many ranks do.
-  std::vector<std::shared_ptr<const Job>> stages = {};
-  std::int64_t ranks_of_a_stage = 1;
+/// Reads the files that the flags name, and makes one question of all. A model by its configuration
+/// whose longest sequence is asked for is captured at several lengths: around this one, where it is
+/// known that the answer is near.
+Result<Question> ReadQuestion(const PredictFlags& flags,
+                              std::optional<std::int64_t> around = std::nullopt);
 
-  /// The job at another length, with all that is chosen.
-  Result<Setting> AtLength(std::int64_t length) const;
-};
-
-/// Reads the files that the flags name. A model by its configuration whose longest sequence is
-/// asked for is captured at several lengths: around this one, where it is known that the answer is
-/// near.
-Result<PredictRequest> ReadPredictRequest(const PredictFlags& flags,
-                                          std::optional<std::int64_t> around = std::nullopt);
+/// Every card of the catalogue that has room beside other processes, with what is measured on it.
+Result<std::vector<Card>> ReadCards(const PredictFlags& flags);
 
 }  // namespace plimsoll

@@ -149,6 +149,11 @@ TEST_P(RoundTrip, WithExpandableSegments) {
   ExpectRoundTrip(TrialOf(GetParam(), "H200", {.batch = 2, .conf = "expandable_segments:True"}));
 }
 
+// A snapshot says how requests are rounded: explain rounds its events anew.
+TEST_P(RoundTrip, WithRoundedRequests) {
+  ExpectRoundTrip(TrialOf(GetParam(), "H200", {.batch = 3, .conf = "roundup_power2_divisions:4"}));
+}
+
 /// Where PyTorch gives cached memory back, and where it does not fit at all.
 TEST_P(RoundTrip, WithinLittleRoom) { ExpectRoundTrip(TrialOf(GetParam(), "3GiB", {.batch = 8})); }
 

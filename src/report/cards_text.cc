@@ -81,6 +81,12 @@ std::string CardsText(const CardsAnswer& answer, const TextStyle& style) {
     w.Line();
     table.WriteTo(w);
   }
+  if (!answer.left_out.empty()) {
+    w.Line();
+    w.Wrapped(fmt::format("Not tried, since the step is long: {}. Ask for one of them by name.",
+                          fmt::join(answer.left_out, ", ")),
+              "", "");
+  }
   w.List("Assumed", answer.notes);
   return w.Take();
 }
@@ -101,6 +107,7 @@ std::string CardsJson(const CardsAnswer& answer) {
   return Dump(Shown({{"schema", "plimsoll.cards/1"},
                      {"batch", answer.batch},
                      {"cards", std::move(cards)},
+                     {"left_out", answer.left_out},
                      {"notes", answer.notes}}));
 }
 

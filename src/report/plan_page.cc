@@ -14,7 +14,7 @@ const Way& ShownWay(const Plan& plan) {
 
 PageContent PlanPage(const PlanRequest& request, const Plan& plan, const Prediction& prediction,
                      const History& history, int passes) {
-  PageContent page = RunPage({prediction, {}, {}}, history, "planned");
+  PageContent page = RunPage({.prediction = prediction}, history, "planned");
   page.explanation.verdict = PlanVerdict(request, plan);
   std::vector<std::string> notes = PlanNotes(request, plan, "the ways that are not drawn pale");
   if (const int all = PassesOf(ShownWay(plan).choice); all > passes) {

@@ -260,7 +260,7 @@ Json CompiledJson(const Compiled& compiled) {
 
 }  // namespace
 
-std::string PredictJson(const PredictAnswer& answer) {
+std::string PredictJson(const Answer& answer) {
   const Prediction& p = answer.prediction;
   const std::optional<MaxBatch>& max_batch = answer.max_batch;
   Json account = Json::array();

@@ -19,8 +19,8 @@ Json ToJson(const TradeOff& t) {
           {"device", t.trial.needs.device.best},
           {"high", t.trial.needs.device.high},
           {"step_us", t.trial.step_us},
-          {"fits", t.trial.fits},
-          {"surely_fits", t.trial.surely_fits},
+          {"fits", t.fits},
+          {"surely_fits", t.fits && t.trial.surely_fits},
           {"on_frontier", t.on_frontier},
           {"chosen", t.chosen}};
 }
@@ -40,7 +40,7 @@ Json StageRows(const std::vector<StageNeeds>& stages) {
   return rows;
 }
 
-RankReport AsRank(const PredictAnswer& answer, const History& history) {
+RankReport AsRank(const Answer& answer, const History& history) {
   const Prediction& p = answer.prediction;
   RankReport rank{.file = p.file, .format = "prediction", .device = history.device};
   rank.torch = p.torch.ToText();
@@ -63,7 +63,7 @@ RankReport AsRank(const PredictAnswer& answer, const History& history) {
 
 }  // namespace
 
-PageContent RunPage(const PredictAnswer& answer, const History& history, std::string_view how) {
+PageContent RunPage(const Answer& answer, const History& history, std::string_view how) {
   const Prediction& p = answer.prediction;
   PageContent page{.title = fmt::format("{}, {}", p.model.empty() ? p.file : p.model, how)};
   page.explanation.ranks.push_back(AsRank(answer, history));
@@ -77,10 +77,11 @@ PageContent RunPage(const PredictAnswer& answer, const History& history, std::st
   return page;
 }
 
-PageContent PredictionPage(const PredictAnswer& answer, const History& history,
-                           const TradeOffTable& trade_offs) {
+PageContent PredictionPage(Answer answer, const History& history) {
+  const TradeOffTable& trade_offs = answer.page->trade_offs;
   Json points = Json::array();
   for (const TradeOff& point : trade_offs.points) points.push_back(ToJson(point));
+  answer.frontier = answer.page->frontier;
   PageContent page = RunPage(answer, history, "predicted");
   page.explanation.verdict = PredictVerdict(answer.prediction, answer.max_batch);
   page.prediction = PredictJson(answer);

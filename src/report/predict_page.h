@@ -4,7 +4,6 @@
 #include <string_view>
 #include <vector>
 
-#include "job/answer/trade_offs.h"
 #include "report/page.h"
 #include "report/predict.h"
 #include "timeline/history.h"
@@ -12,9 +11,9 @@
 namespace plimsoll {
 
 /// The predicted run in the place of a recorded one, without a verdict; `how` ends the title.
-PageContent RunPage(const PredictAnswer& answer, const History& history, std::string_view how);
+PageContent RunPage(const Answer& answer, const History& history, std::string_view how);
 
-PageContent PredictionPage(const PredictAnswer& answer, const History& history,
-                           const TradeOffTable& trade_offs);
+/// Of an answer with what the page needs (Question::trade_offs).
+PageContent PredictionPage(Answer answer, const History& history);
 
 }  // namespace plimsoll

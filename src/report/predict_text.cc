@@ -143,7 +143,7 @@ void WriteCompiled(Writer& w, const Compiled& compiled) {
   }
 }
 
-void WriteFigures(Writer& w, const PredictAnswer& answer) {
+void WriteFigures(Writer& w, const Answer& answer) {
   const Prediction& p = answer.prediction;
   WriteRow(w, "allocated at most", RangeText(p.trial.needs.allocated));
   WriteRow(w, "reserved at most", RangeText(p.trial.needs.reserved));
@@ -429,7 +429,7 @@ std::string InstantText(const Prediction& p) {
   return text;
 }
 
-std::string PredictText(const PredictAnswer& answer, const TextStyle& style) {
+std::string PredictText(const Answer& answer, const TextStyle& style) {
   const Prediction& p = answer.prediction;
   Writer w(style);
   if (answer.epoch) w.Headline(EpochHeadline(*answer.epoch));

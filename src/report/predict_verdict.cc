@@ -199,6 +199,14 @@ std::string Fastest(const MaxBatch& m) {
   return text + (m.most.refused > 0 ? ", since convolutions get no workspace there." : ".");
 }
 
+/// Of a job that leaks: how large batches may be while it lasts.
+std::string FirstSteps(const Prediction& p, const MaxBatch& m) {
+  const std::string text = fmt::format("Batches up to {} fit {} in their first steps; ",
+                                       std::max(m.first_steps, m.most.batch), Place(p));
+  if (m.most.batch == 0) return text + "none goes on for good while each step leaves more.";
+  return text + fmt::format("batches up to {} go on for good.", m.most.batch);
+}
+
 }  // namespace
 
 std::string Milliseconds(double us) { return fmt::format("{:.1f} ms", us / 1000); }
@@ -206,14 +214,10 @@ std::string Milliseconds(double us) { return fmt::format("{:.1f} ms", us / 1000)
 std::vector<std::string> Headlines(const Prediction& p, const std::optional<MaxBatch>& max_batch) {
   if (!max_batch) return {Verdict(p)};
   const MaxBatch& m = *max_batch;
-  if (p.growth && p.growth->EndsTheJob()) {
-    return {Verdict(p), fmt::format("Batches up to {} fit {} in their first steps; none goes on "
-                                    "for good while each step leaves more.",
-                                    m.most.batch, Place(p))};
-  }
+  if (p.growth && p.growth->EndsTheJob()) return {Verdict(p), FirstSteps(p, m)};
   std::vector<std::string> lines = {Largest(p, m)};
   if (std::string fastest = Fastest(m); !fastest.empty()) lines.push_back(std::move(fastest));
-  const bool is_largest = p.batch == std::max<std::int64_t>(1, m.Answer());
+  const bool is_largest = p.batch == std::max<std::int64_t>(1, m.Shown());
   lines.insert(is_largest ? lines.end() : lines.begin(), Verdict(p));
   return lines;
 }

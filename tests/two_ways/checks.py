@@ -305,42 +305,45 @@ def check_stages(program: Program, draws: Draws) -> list[Contradiction]:
 
 
 #: Of a configuration, as plan and predict write them.
-OF_A_CONFIGURATION = ("device", "reserved", "room", "fits", "surely_fits", "step_us", "passes")
+OF_A_CONFIGURATION = ("device", "reserved", "room", "fits", "step_us", "passes")
+
+
+def figures_of(way: dict[str, Any], document: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """A configuration of plan beside predict."""
+    for name in OF_A_CONFIGURATION:
+        said = way[name]
+        if not isinstance(said, dict):
+            yield name, said, document[name]
+            continue
+        for end, found in said.items():
+            # Ends of a range are not computed for all.
+            if found is not None:
+                yield f"{name}.{end}", found, document["ranges"][name][end]
+    # In plan it also keeps its cache.
+    if way["surely_fits"]:
+        yield "surely_fits", True, document["surely_fits"]
 
 
 def check_plan(program: Program, draws: Draws) -> list[Contradiction]:
     """Configurations of plan --json against predict --set."""
     asked = draws.asked()
-    planned = program.ask("plan", asked.file, "--gpu", asked.gpu, "--json")
+    gpus = draws.draw.choice([[], [], ["--gpus", "2"], ["--gpus", "4"]])
+    planned = program.ask("plan", asked.file, "--gpu", asked.gpu, *gpus, "--json")
     if planned.refused:
         raise Refused(planned.err)
     ways = planned.document["ways"]
     wrong: list[Contradiction] = []
     for way in draws.draw.sample(ways, min(2, len(ways))):
-        levers = [
-            word for name, value in way["set"].items() for word in ("--set", f"{name}={value}")
-        ]
-        one = program.ask(
-            "predict", asked.file, "--gpu", asked.gpu, "--batch", way["batch"], *levers, "--json"
-        )
+        sets = [f"{name}={value}" for name, value in way["set"].items()]
+        levers = [word for one in sets for word in ("--set", one)]
+        words = ["predict", asked.file, "--gpu", asked.gpu, "--batch", way["batch"], *levers]
+        one = program.ask(*words, "--json")
         if one.refused:
-            wrong += compare(
-                "plan and predict --set", planned, one, [("exit code", planned.code, one.code)]
-            )
+            codes = [("exit code", planned.code, one.code)]
+            wrong += compare("plan and predict --set", planned, one, codes)
             continue
-        document = one.document
-        figures: list[tuple[str, Any, Any]] = []
-        for name in OF_A_CONFIGURATION:
-            said, predicted = way[name], document[name]
-            if isinstance(said, dict):
-                predicted = document["ranges"][name]
-                said = {end: bytes_ for end, bytes_ in said.items() if bytes_ is not None}
-                figures += [
-                    (f"{name}.{end}", bytes_, predicted[end]) for end, bytes_ in said.items()
-                ]
-            else:
-                figures.append((name, said, predicted))
-        wrong += compare("plan and predict --set", planned, one, figures) + sound(one)
+        wrong += compare("plan and predict --set", planned, one, figures_of(way, one.document))
+        wrong += sound(one)
     return wrong
 
 

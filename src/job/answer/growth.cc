@@ -59,12 +59,17 @@ bool Runs(const Setting& setting, std::int64_t steps) {
   return Trial(std::move(longer)).decided().fits;
 }
 
+/// Steps that run if nothing were cached: never fewer than really run.
+std::int64_t StepsByDivision(const Trial& trial, Bytes growth) {
+  const Bytes left = std::max<Bytes>(0, trial.setting().Room() - trial.decided().allocated);
+  return trial.setting().steps + left / growth;
+}
+
 /// How many steps run, found by running them where that does not take too long.
 std::int64_t StepsThatRun(const Trial& trial, Bytes growth) {
   const Setting& setting = trial.setting();
   const std::int64_t seen = setting.steps;
-  const Bytes left = std::max<Bytes>(0, setting.Room() - trial.decided().allocated);
-  const std::int64_t by_division = seen + left / growth;
+  const std::int64_t by_division = StepsByDivision(trial, growth);
   const auto requests = static_cast<std::int64_t>(trial.lowered().workload.requests.size());
   // What is cached beside the tensors is full earlier: the division is the end of the search.
   std::int64_t runs = seen;
@@ -86,21 +91,33 @@ TrialResult Without(const Setting& setting) {
   return Trial(std::move(other)).Best();
 }
 
+/// How exactly the last step that runs is to be found.
+enum class LastStep : std::uint8_t {
+  kExact,
+  kWhetherItEnds,  ///< only as far as EndsTheJob() needs it
+};
+
+void CountSteps(const Trial& trial, LastStep exactness, Growth& growth) {
+  growth.steps = StepsByDivision(trial, growth.bytes);
+  if (exactness == LastStep::kWhetherItEnds && growth.EndsTheJob()) return;
+  growth.steps = StepsThatRun(trial, growth.bytes);
+}
+
 /// `trial`: of steps enough. `setting`: of the whole job.
-std::optional<Growth> GrowthOf(const Trial& trial, const Setting& setting) {
+std::optional<Growth> GrowthOf(const Trial& trial, const Setting& setting, LastStep exactness) {
   const int captured = CapturedSteps(setting.variant());
   const std::vector<std::uint32_t> last = KeptOf(trial.lowered(), trial.setting().steps - 2);
   const Bytes bytes =
       std::min(SumOf(trial, last), SumOf(trial, KeptOf(trial.lowered(), captured - 2)));
   if (bytes <= 0) return std::nullopt;
-  Growth growth{.bytes = bytes,
-                .holders = HeldBy(trial, last),
-                .keeper = setting.job->keeper,
-                .steps = StepsThatRun(trial, bytes)};
+  Growth growth{.bytes = bytes, .keeper = setting.job->keeper};
   if (growth.keeper && growth.keeper->most > 0) {
     growth.full_at = growth.keeper->most + (growth.keeper->before ? 0 : 1);
     growth.uncounted = Product(bytes, std::max<std::int64_t>(0, growth.full_at - setting.steps));
   }
+  CountSteps(trial, exactness, growth);
+  if (exactness == LastStep::kWhetherItEnds) return growth;
+  growth.holders = HeldBy(trial, last);
   if (growth.EndsTheJob()) growth.without = Without(setting);
   return growth;
 }
@@ -132,7 +149,7 @@ std::optional<Growth> FindGrowthOfDue(const Trial& trial) {
   return first;
 }
 
-std::optional<Growth> FindGrowthOfSteps(const Trial& trial) {
+std::optional<Growth> FindGrowthOfSteps(const Trial& trial, LastStep exactness) {
   // The first step makes what stays for good. Of the captured ones it is certain what they keep; of
   // those that repeat the last one, how much.
   const Setting& setting = trial.setting();
@@ -143,19 +160,29 @@ std::optional<Growth> FindGrowthOfSteps(const Trial& trial) {
     longer.steps = captured + 2;
     longer.later = false;
     const Trial steps(std::move(longer));
-    return steps.decided().fits ? GrowthOf(steps, setting) : std::nullopt;
+    return steps.decided().fits ? GrowthOf(steps, setting, exactness) : std::nullopt;
   }
-  return GrowthOf(trial, setting);
+  return GrowthOf(trial, setting, exactness);
+}
+
+/// The growth that ends the job first.
+std::optional<Growth> FirstGrowth(const Trial& trial, LastStep exactness) {
+  if (!trial.decided().fits) return std::nullopt;
+  std::optional<Growth> of_steps = FindGrowthOfSteps(trial, exactness);
+  std::optional<Growth> of_due = FindGrowthOfDue(trial);
+  if (!of_steps || (of_due && of_due->steps < of_steps->steps)) return of_due;
+  return of_steps;
 }
 
 }  // namespace
 
 std::optional<Growth> FindGrowth(const Trial& trial) {
-  if (!trial.decided().fits) return std::nullopt;
-  std::optional<Growth> of_steps = FindGrowthOfSteps(trial);
-  std::optional<Growth> of_due = FindGrowthOfDue(trial);
-  if (!of_steps || (of_due && of_due->steps < of_steps->steps)) return of_due;
-  return of_steps;
+  return FirstGrowth(trial, LastStep::kExact);
+}
+
+bool LeaksUntilItEnds(const Trial& trial) {
+  const std::optional<Growth> growth = FirstGrowth(trial, LastStep::kWhetherItEnds);
+  return growth && growth->EndsTheJob();
 }
 
 }  // namespace plimsoll

@@ -41,4 +41,7 @@ struct Growth {
 /// Nothing where a later step leaves what the one before left. Of a job that fits.
 std::optional<Growth> FindGrowth(const Trial& trial);
 
+/// Whether FindGrowth would find a leak that ends the job; takes less time than to say when.
+bool LeaksUntilItEnds(const Trial& trial);
+
 }  // namespace plimsoll

@@ -188,4 +188,10 @@ std::optional<HostNeeds> FindHostNeeds(const Setting& setting) {
   return needs;
 }
 
+bool FitsItsHost(const Setting& setting) {
+  if (!setting.host_room) return true;
+  const std::optional<HostNeeds> needs = FindHostNeeds(setting);
+  return !needs || needs->of_machine() <= *setting.host_room;
+}
+
 }  // namespace plimsoll

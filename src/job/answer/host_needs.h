@@ -52,4 +52,7 @@ struct HostNeeds {
 /// Nothing where the capture did not look at the host.
 std::optional<HostNeeds> FindHostNeeds(const Setting& setting);
 
+/// Whether the host has room for the process and its like; true where either is not known.
+bool FitsItsHost(const Setting& setting);
+
 }  // namespace plimsoll

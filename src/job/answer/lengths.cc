@@ -16,7 +16,7 @@ constexpr std::size_t kMostPoints = 10;
 /// The first error, and false from there on.
 class LengthTest {
  public:
-  LengthTest(const SettingAtLength& at, std::int64_t first, std::int64_t apart)
+  LengthTest(const RanksAtLength& at, std::int64_t first, std::int64_t apart)
       : at_(at), first_(first), apart_(apart) {}
 
   std::int64_t Length(std::int64_t step) const { return first_ + step * apart_; }
@@ -25,10 +25,10 @@ class LengthTest {
     return step > (Forms::kLargestExtent - first_) / apart_;
   }
   bool MayFit(std::int64_t step) {
-    return With(step, [](const Trial& trial) { return trial.decided().fits; });
+    return With(step, [](const RankTrials& trials) { return trials.MayFit() && trials.Last(); });
   }
   bool Surely(std::int64_t step) {
-    return With(step, [](const Trial& trial) { return trial.surely_fits(); });
+    return With(step, [](const RankTrials& trials) { return trials.SurelyFit() && trials.Last(); });
   }
   const std::optional<Error>& error() const { return error_; }
 
@@ -36,20 +36,20 @@ class LengthTest {
   template <typename Is>
   bool With(std::int64_t step, const Is& is) {
     if (error_ || step < 0 || IsBeyond(step)) return false;
-    const Result<Setting> setting = at_(Length(step));
-    if (!setting) {
-      error_ = setting.error();
+    const Result<RankSet> ranks = at_(Length(step));
+    if (!ranks) {
+      error_ = ranks.error();
       return false;
     }
-    const Result<Trial> trial = Trial::Of(*setting);
-    if (!trial) {
-      error_ = trial.error();
+    const Result<RankTrials> trials = RankTrials::Of(*ranks);
+    if (!trials) {
+      error_ = trials.error();
       return false;
     }
-    return is(*trial);
+    return is(*trials);
   }
 
-  const SettingAtLength& at_;
+  const RanksAtLength& at_;
   std::int64_t first_;
   std::int64_t apart_;
   std::optional<Error> error_;
@@ -78,7 +78,7 @@ std::int64_t LengthsApart(const std::vector<std::int64_t>& captured) {
   return std::max<std::int64_t>(apart, 1);
 }
 
-Result<MaxLength> FindMaxLength(const SettingAtLength& at,
+Result<MaxLength> FindMaxLength(const RanksAtLength& at,
                                 const std::vector<std::int64_t>& captured) {
   const std::int64_t apart = LengthsApart(captured);
   LengthTest test(at, Shortest(captured, apart), apart);
@@ -103,14 +103,14 @@ SampleUnit UnitOf(std::string_view length_name) {
   return {.name = "pixels", .squared = true};
 }
 
-Result<Frontier> FindFrontier(const SettingAtLength& at, const std::vector<std::int64_t>& captured,
+Result<Frontier> FindFrontier(const RanksAtLength& at, const std::vector<std::int64_t>& captured,
                               std::string name) {
   Frontier frontier{.name = std::move(name)};
   for (std::int64_t length = captured.front();
        length <= Forms::kLargestExtent && frontier.points.size() < kMostPoints; length *= 2) {
-    const Result<Setting> setting = at(length);
-    if (!setting) return setting.error();
-    const MaxBatch found = FindMaxBatch(*setting);
+    const Result<RankSet> ranks = at(length);
+    if (!ranks) return ranks.error();
+    const MaxBatch found = FindMaxBatch(*ranks);
     frontier.points.push_back({.length = length,
                                .sure = found.sure,
                                .most = found.most.batch,

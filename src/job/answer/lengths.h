@@ -10,12 +10,12 @@
 
 #include "base/result.h"
 #include "job/answer/max_batch.h"
-#include "job/trial/setting.h"
+#include "job/answer/rank_set.h"
 
 namespace plimsoll {
 
-/// The job at a length, in the setting that is asked about.
-using SettingAtLength = std::function<Result<Setting>(std::int64_t length)>;
+/// The ranks of the job at a length, in the setting that is asked about.
+using RanksAtLength = std::function<Result<RankSet>(std::int64_t length)>;
 
 struct MaxLength {
   /// It fits even if everything takes as much as it may; 0: none does.
@@ -30,7 +30,7 @@ struct MaxLength {
 std::int64_t LengthsApart(const std::vector<std::int64_t>& captured);
 
 /// At the batch of the setting. `captured`: the lengths of the capture.
-Result<MaxLength> FindMaxLength(const SettingAtLength& at,
+Result<MaxLength> FindMaxLength(const RanksAtLength& at,
                                 const std::vector<std::int64_t>& captured);
 
 /// What samples of a length are counted in.
@@ -75,7 +75,7 @@ struct Frontier {
   const FrontierPoint* Fastest() const;
 };
 
-Result<Frontier> FindFrontier(const SettingAtLength& at, const std::vector<std::int64_t>& captured,
+Result<Frontier> FindFrontier(const RanksAtLength& at, const std::vector<std::int64_t>& captured,
                               std::string name);
 
 }  // namespace plimsoll

@@ -101,8 +101,7 @@ std::int64_t LastBeforeAFailure(const Test& test, std::int64_t good, std::int64_
   return good;
 }
 
-std::int64_t TriedAtOnce(const Setting& setting) {
-  const std::int64_t work = std::max<std::int64_t>(1, Trial(setting.WithBatch(1)).WorkToBeSure());
+std::int64_t TriedAtOnce(std::int64_t work) {
   if (kLeastTried * work > kRequestsOfLongSteps) {
     return std::clamp(kRequestsOfLongSteps / work, kFewestTried, kLeastTried);
   }
@@ -111,12 +110,15 @@ std::int64_t TriedAtOnce(const Setting& setting) {
 
 class BatchSearch {
  public:
-  explicit BatchSearch(const Setting& setting) : setting_(setting), tried_(TriedAtOnce(setting)) {}
+  explicit BatchSearch(const RankSet& ranks)
+      : ranks_(ranks),
+        work_at_one_(std::max<std::int64_t>(1, At(1).WorkToBeSure())),
+        tried_(TriedAtOnce(work_at_one_)) {}
 
   Between Most() const {
     const Test fits = [&](std::int64_t n) {
-      const Trial trial = At(n);
-      return Tested{trial.decided().fits, trial.work()};
+      const RankTrials trials = At(n);
+      return Tested{trials.MayFit(), trials.work()};
     };
     WorkBudget budget(Allowed(kWorkForMost));
     Between most{.good = 0, .bad = 1};
@@ -130,8 +132,11 @@ class BatchSearch {
   }
 
   MaxBatch Run() const {
-    const Between most = Most();
+    Between most = Most();
+    const std::int64_t first_steps = most.good;
+    most = LastThatLasts(most);
     MaxBatch found{.sure = SpeedAt(Sure(most.good)), .most = SpeedAt(most.good)};
+    if (most.good < first_steps) found.first_steps = first_steps;
     if (most.good + 1 < most.bad) found.untried_below = most.bad;
     // Those just below the sure one were each tried.
     const bool each = found.sure.batch <= tried_;
@@ -142,20 +147,32 @@ class BatchSearch {
 
  private:
   std::int64_t Allowed(std::int64_t work) const {
-    return setting_.variant().events.size() > kEventsOfLongJobs ? work / 3 : work;
+    return ranks_.events() > kEventsOfLongJobs ? work / 3 : work;
   }
-  Trial At(std::int64_t batch) const { return Trial(setting_.WithBatch(batch)); }
+  RankTrials At(std::int64_t batch) const { return RankTrials(ranks_.WithBatch(batch)); }
+
+  /// A leak is larger with a larger batch, and so is what the host holds: halving finds the last
+  /// batch that goes on for good.
+  Between LastThatLasts(const Between& fits) const {
+    if (fits.good == 0 || At(fits.good).Last()) return fits;
+    Between lasts{.good = 0, .bad = fits.good};
+    while (lasts.good + 1 < lasts.bad) {
+      const std::int64_t middle = lasts.good + (lasts.bad - lasts.good) / 2;
+      (At(middle).Last() ? lasts.good : lasts.bad) = middle;
+    }
+    return lasts;
+  }
   /// Scans overlap, so what is known is kept. From any thread.
   Tested Surely(std::int64_t batch) const {
     {
       const std::lock_guard lock(mutex_);
       if (const auto known = surely_.find(batch); known != surely_.end()) return {known->second};
     }
-    const Trial trial = At(batch);
-    const bool surely = trial.surely_fits();
+    const RankTrials trials = At(batch);
+    const bool surely = trials.SurelyFit();
     const std::lock_guard lock(mutex_);
     surely_[batch] = surely;
-    return {surely, trial.work()};
+    return {surely, trials.work()};
   }
 
   /// Where memory becomes tight, single batches begin to need more than there is: below the largest
@@ -177,23 +194,20 @@ class BatchSearch {
 
   BatchSpeed SpeedAt(std::int64_t batch) const {
     if (batch == 0) return {};
-    const Trial trial = At(batch);
-    // Only what is borrowed can be refused.
-    const bool borrows = trial.lowered().borrows;
-    const RefusedCalls refused = borrows ? trial.decided().refused_calls : RefusedCalls{};
+    const RankTrials trials = At(batch);
     return {.batch = batch,
-            .samples = batch * setting_.variant().passes,
-            .step_us = DurationOf(trial.setting(), refused).us,
-            .refused = borrows ? trial.decided().refused : 0};
+            .samples = batch * ranks_.first().variant().passes,
+            .step_us = trials.StepMicroseconds(),
+            .refused = trials.Refused()};
   }
 
   /// The largest up to `most` that is refused nothing.
   std::int64_t LastRefusedNothing(const MaxBatch& found) const {
-    if (found.most.batch == 0 || !At(found.most.batch).lowered().borrows) return found.most.batch;
+    if (found.most.batch == 0 || !At(found.most.batch).Borrow()) return found.most.batch;
     WorkBudget budget(Allowed(kWorkForFastest));
     const Test test = [&](std::int64_t n) {
-      const Trial trial = At(n);
-      return Tested{trial.decided().refused == 0, trial.work()};
+      const RankTrials trials = At(n);
+      return Tested{trials.Refused() == 0, trials.work()};
     };
     return LastThatPasses(test, found.sure.batch, found.most.batch + 1, tried_, budget).good;
   }
@@ -204,10 +218,8 @@ class BatchSearch {
     std::set<std::int64_t> batches;
     for (std::int64_t n = 1; n <= found.most.batch; n *= 2) batches.insert(n);
     batches.insert(LastRefusedNothing(found));
-    const std::int64_t work =
-        std::max<std::int64_t>(1, Trial(setting_.WithBatch(1)).WorkToBeSure());
-    const auto affordable =
-        static_cast<std::size_t>(std::max<std::int64_t>(2, 2 * Allowed(kWorkForFastest) / work));
+    const auto affordable = static_cast<std::size_t>(
+        std::max<std::int64_t>(2, 2 * Allowed(kWorkForFastest) / work_at_one_));
     while (batches.size() > affordable) batches.erase(batches.begin());
     BatchSpeed sure = found.sure;
     BatchSpeed any = found.most;
@@ -222,7 +234,8 @@ class BatchSearch {
     return sure.batch > 0 && !clearly ? sure : any;
   }
 
-  const Setting& setting_;
+  const RankSet& ranks_;
+  std::int64_t work_at_one_;
   std::int64_t tried_;
   mutable std::mutex mutex_;
   mutable std::map<std::int64_t, bool> surely_;
@@ -230,16 +243,16 @@ class BatchSearch {
 
 }  // namespace
 
-MaxBatch FindMaxBatch(const Setting& setting) { return BatchSearch(setting).Run(); }
+MaxBatch FindMaxBatch(const RankSet& ranks) { return BatchSearch(ranks).Run(); }
 
-std::int64_t LargestPowerThatSurelyFits(const Setting& setting) {
-  const auto most = static_cast<std::uint64_t>(LargestThatMayFit(setting));
+std::int64_t LargestPowerThatSurelyFits(const RankSet& ranks) {
+  const auto most = static_cast<std::uint64_t>(LargestThatMayFit(ranks));
   auto batch = static_cast<std::int64_t>(std::bit_floor(most));
-  while (batch > 0 && !Trial(setting.WithBatch(batch)).surely_fits()) batch /= 2;
+  while (batch > 0 && !RankTrials(ranks.WithBatch(batch)).SurelyFit()) batch /= 2;
   return batch;
 }
 
-std::int64_t LargestThatMayFit(const Setting& setting) { return BatchSearch(setting).Most().good; }
+std::int64_t LargestThatMayFit(const RankSet& ranks) { return BatchSearch(ranks).Most().good; }
 
 std::vector<std::string> BrokenInvariants(const MaxBatch& m) {
   std::vector<std::string> broken;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "job/trial/trial.h"
+#include "job/answer/rank_set.h"
 
 namespace plimsoll {
 
@@ -40,18 +40,23 @@ struct MaxBatch {
   /// Where the step is so long that the search ended before all that could be larger was tried:
   /// none of these batches and above fits, of those that were. 0: it went to its end.
   std::int64_t untried_below = 0;
+  /// The largest whose first steps may fit, of a job that leaks or that its host has no room for;
+  /// `sure` and `most` are those that last. 0: there is no such difference.
+  std::int64_t first_steps = 0;
 
   /// The batch that a user who asks for the largest is answered with.
   std::int64_t Answer() const { return sure.batch > 0 ? sure.batch : most.batch; }
+  /// The batch to show: where none lasts, one whose first steps fit.
+  std::int64_t Shown() const { return Answer() > 0 ? Answer() : first_steps; }
 };
 
-// The setting's own batch is ignored.
+// The batch of the ranks' settings is ignored. A batch fits if it fits on every rank.
 
-MaxBatch FindMaxBatch(const Setting& setting);
+MaxBatch FindMaxBatch(const RankSet& ranks);
 /// `most` alone, which takes less time.
-std::int64_t LargestThatMayFit(const Setting& setting);
+std::int64_t LargestThatMayFit(const RankSet& ranks);
 /// Of the powers of two; 0 where none does.
-std::int64_t LargestPowerThatSurelyFits(const Setting& setting);
+std::int64_t LargestPowerThatSurelyFits(const RankSet& ranks);
 
 /// What must hold of every answer and does not, each as a sentence.
 std::vector<std::string> BrokenInvariants(const MaxBatch& max_batch);

@@ -11,6 +11,7 @@
 #include "job/answer/evaluation_changes.h"
 #include "job/answer/growth.h"
 #include "job/answer/host_needs.h"
+#include "job/answer/rank_set.h"
 #include "job/answer/served_cache.h"
 #include "job/answer/size_changes.h"
 #include "job/answer/unquantized.h"
@@ -38,21 +39,6 @@ struct StageNeeds {
   std::string where;
   /// The parts of the job that it is made of (PartPeaks::IndexOf).
   std::vector<std::size_t> parts = {};
-};
-
-/// What ranks take that are a stage of a pipeline.
-struct RankNeeds {
-  /// From 0; the number of the first rank, and how many are like it.
-  int stage = 0;
-  std::int64_t first = 0;
-  std::int64_t ranks = 1;
-  Bytes allocated = 0;
-  Bytes reserved = 0;
-  /// With what lies outside PyTorch.
-  Bytes device = 0;
-  bool fits = true;
-  /// All that is told besides is of this one.
-  bool shown = false;
 };
 
 struct Prediction {

@@ -293,6 +293,12 @@ class SnapshotWriter {
     Field("PYTORCH_CUDA_ALLOC_CONF", FormatSettings(settings));
     pickle_.Text("expandable_segments");
     pickle_.Truth(settings.expandable_segments);
+    pickle_.Text("roundup_power2_divisions");
+    pickle_.BeginDict();
+    for (std::size_t i = 0; i < settings.roundup_power2_divisions.size(); ++i) {
+      Field(std::to_string(1 << i), settings.roundup_power2_divisions[i]);
+    }
+    pickle_.EndDict();
     pickle_.EndDict();
   }
 

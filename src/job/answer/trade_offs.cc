@@ -48,23 +48,23 @@ std::set<std::int64_t> Batches(std::int64_t largest, std::int64_t chosen, int mo
 
 /// One to be tried.
 struct TradeOffCandidate {
-  Setting setting;
+  RankSet ranks;
   bool chosen = false;
 };
 
 /// Every precision with every setting of the allocator, by precision.
-Result<std::vector<Setting>> SettingsToTry(const std::shared_ptr<const Job>& job, const Gpu& gpu,
+Result<std::vector<RankSet>> SettingsToTry(const JobForms& job, const Gpu& gpu,
                                            const PredictOptions& chosen,
                                            const std::vector<std::string>& confs) {
-  std::vector<Setting> settings;
-  for (const Variant& variant : job->variants) {
+  std::vector<RankSet> settings;
+  for (const Variant& variant : job.first().variants) {
     for (const std::string& conf : confs) {
       PredictOptions options = chosen;
       options.precision = variant.precision;
       options.conf = conf;
-      Result<Setting> setting = MakeSetting(job, gpu, options);
-      if (!setting) return setting.error();
-      settings.push_back(std::move(*setting));
+      Result<RankSet> ranks = RankSet::Of(job, gpu, options);
+      if (!ranks) return ranks.error();
+      settings.push_back(std::move(*ranks));
     }
   }
   return settings;
@@ -74,30 +74,31 @@ Result<std::vector<Setting>> SettingsToTry(const std::shared_ptr<const Job>& job
 constexpr std::int64_t kWorkForTradeOffs = 60'000'000;
 
 /// How many powers of two can be afforded with each setting: fewer of a long step.
-int PowersToTry(const Setting& setting, std::size_t settings) {
+int PowersToTry(const RankSet& ranks, std::size_t settings) {
   // With ranges, a trial is about twice what it takes to be sure.
   const std::int64_t work =
-      std::max<std::int64_t>(1, 2 * Trial(setting.WithBatch(setting.batch)).WorkToBeSure());
+      std::max<std::int64_t>(1, 2 * RankTrials(ranks).WorkToBeSure());
   const std::int64_t trials = kWorkForTradeOffs / work / static_cast<std::int64_t>(settings);
   return static_cast<int>(std::clamp<std::int64_t>(trials - 2, 1, kMostPowers));
 }
 
-Result<std::vector<TradeOffCandidate>> Candidates(const std::shared_ptr<const Job>& job,
-                                                  const Gpu& gpu, const PredictOptions& chosen,
+Result<std::vector<TradeOffCandidate>> Candidates(const JobForms& forms, const Gpu& gpu,
+                                                  const PredictOptions& chosen,
                                                   std::size_t& left_out) {
-  const Result<const Variant*> chosen_variant = ChooseVariant(*job, chosen);
+  const Job& job = forms.first();
+  const Result<const Variant*> chosen_variant = ChooseVariant(job, chosen);
   if (!chosen_variant) return chosen_variant.error();
-  const std::vector<std::string> confs = Settings(*job, chosen);
-  const Result<std::vector<Setting>> settings = SettingsToTry(job, gpu, chosen, confs);
+  const std::vector<std::string> confs = Settings(job, chosen);
+  const Result<std::vector<RankSet>> settings = SettingsToTry(forms, gpu, chosen, confs);
   if (!settings) return settings.error();
   std::vector<std::int64_t> largest(settings->size());
-  const bool varies = !OnlyBatch(*job);
+  const bool varies = !OnlyBatch(job);
   ParallelFor(largest.size(), [&](std::size_t i) {
     if (varies) largest[i] = LargestThatMayFit((*settings)[i]);
   });
   const int powers = PowersToTry(settings->front(), settings->size());
   std::vector<TradeOffCandidate> candidates;
-  for (std::size_t p = 0; p < job->variants.size(); ++p) {
+  for (std::size_t p = 0; p < job.variants.size(); ++p) {
     const auto first = largest.begin() + static_cast<std::ptrdiff_t>(p * confs.size());
     const std::int64_t fits =
         *std::max_element(first, first + static_cast<std::ptrdiff_t>(confs.size()));
@@ -109,21 +110,22 @@ Result<std::vector<TradeOffCandidate>> Candidates(const std::shared_ptr<const Jo
     for (std::size_t c = 0; c < confs.size(); ++c) {
       for (const std::int64_t batch : batches) {
         candidates.push_back(
-            {.setting = (*settings)[p * confs.size() + c].WithBatch(batch),
-             .chosen = &job->variants[p] == *chosen_variant && c == 0 && batch == chosen.batch});
+            {.ranks = (*settings)[p * confs.size() + c].WithBatch(batch),
+             .chosen = &job.variants[p] == *chosen_variant && c == 0 && batch == chosen.batch});
       }
     }
   }
   return candidates;
 }
 
-TradeOff Try(const Trial& trial, bool chosen) {
-  const Setting& setting = trial.setting();
-  return {.precision = setting.variant().precision,
-          .batch = setting.batch,
-          .settings = FormatSettings(setting.rules.settings),
-          .trial = trial.WithRanges(),
-          .chosen = chosen};
+TradeOff Try(const RankTrials& trials, const Setting& setting, bool chosen) {
+  TradeOff tried{.precision = setting.variant().precision,
+                 .batch = setting.batch,
+                 .settings = FormatSettings(setting.rules.settings),
+                 .trial = trials.WithRanges(),
+                 .chosen = chosen};
+  tried.fits = tried.trial.fits && trials.Last();
+  return tried;
 }
 
 void MarkFrontier(std::vector<TradeOff>& all) {
@@ -132,19 +134,19 @@ void MarkFrontier(std::vector<TradeOff>& all) {
     const double b_us = b.MicrosecondsPerSample();
     const Bytes a_high = a.trial.needs.device.high;
     const Bytes b_high = b.trial.needs.device.high;
-    return a.trial.fits && a_high <= b_high && a_us <= b_us && (a_high < b_high || a_us < b_us);
+    return a.fits && a_high <= b_high && a_us <= b_us && (a_high < b_high || a_us < b_us);
   };
   for (TradeOff& one : all) {
     one.on_frontier =
-        one.trial.fits && std::none_of(all.begin(), all.end(),
+        one.fits && std::none_of(all.begin(), all.end(),
                                        [&](const TradeOff& other) { return beats(other, one); });
   }
 }
 
 }  // namespace
 
-Result<TradeOffTable> TradeOffs(const std::shared_ptr<const Job>& job, const Gpu& gpu,
-                                const PredictOptions& chosen, const TradeOffProgress& progress) {
+Result<TradeOffTable> TradeOffs(const JobForms& job, const Gpu& gpu, const PredictOptions& chosen,
+                                const TradeOffProgress& progress) {
   TradeOffTable table;
   const Result<std::vector<TradeOffCandidate>> candidates =
       Candidates(job, gpu, chosen, table.left_out);
@@ -155,10 +157,10 @@ Result<TradeOffTable> TradeOffs(const std::shared_ptr<const Job>& job, const Gpu
   std::mutex mutex;
   ParallelFor(table.points.size(), [&](std::size_t i) {
     const TradeOffCandidate& candidate = (*candidates)[i];
-    const Result<Trial> trial = Trial::Of(candidate.setting);
-    if (trial) table.points[i] = Try(*trial, candidate.chosen);
+    const Result<RankTrials> trials = RankTrials::Of(candidate.ranks);
+    if (trials) table.points[i] = Try(*trials, candidate.ranks.first(), candidate.chosen);
     const std::lock_guard lock(mutex);
-    if (!trial) failure = trial.error();
+    if (!trials) failure = trials.error();
     if (progress) progress(++done, table.points.size());
   });
   if (failure) return *failure;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "job/trial/trial.h"
+#include "job/answer/rank_set.h"
 
 namespace plimsoll {
 
@@ -20,6 +20,8 @@ struct TradeOff {
   /// As FormatSettings writes them: "" for the defaults.
   std::string settings;
   TrialResult trial;
+  /// It fits for good: it does not leak until it runs out, and its host has room.
+  bool fits = false;
   /// It fits, and nothing else that fits takes less memory without taking longer for a sample, or
   /// less time without more memory.
   bool on_frontier = false;
@@ -41,8 +43,7 @@ using TradeOffProgress = std::function<void(std::size_t done, std::size_t all)>;
 /// By precision as captured, then by settings (those given first), then by batch. A precision has
 /// at most ten batches: powers of two up to the largest that fits (of a long step, fewer), one that
 /// does not (but none beyond 2^24), and the chosen one; that alone where no other is known.
-Result<TradeOffTable> TradeOffs(const std::shared_ptr<const Job>& job, const Gpu& gpu,
-                                const PredictOptions& chosen,
+Result<TradeOffTable> TradeOffs(const JobForms& job, const Gpu& gpu, const PredictOptions& chosen,
                                 const TradeOffProgress& progress = {});
 
 }  // namespace plimsoll

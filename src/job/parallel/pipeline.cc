@@ -449,11 +449,10 @@ std::string DescribePipeline(const Job& job, const Variant& variant, const Pipel
                              int stage) {
   const ShardGroups groups(job, variant);
   return fmt::format(
-      "pipeline: {} blocks on {} GPUs, of which number {} {}; {} micro-batches of the given "
-      "size{}; the last one's outputs are not kept (return_outputs=False); the time leaves out "
-      "that GPUs wait for one another, which adds {:.0f} %",
-      groups.all().size() - 1, pipeline.stages, stage + 1,
-      pipeline.stage ? "is shown" : "needs most and is shown", pipeline.micro_batches,
+      "pipeline: {} blocks on {} GPUs, stage {} (of 0 to {}) is shown; {} micro-batches of the "
+      "given size{}; the last one's outputs are not kept (return_outputs=False); stages wait for "
+      "each other, which makes a step {:.0f} % longer and is counted",
+      groups.all().size() - 1, pipeline.stages, stage, pipeline.stages - 1, pipeline.micro_batches,
       pipeline.chunks > 1 ? fmt::format(", interleaved over {} pieces on each", pipeline.chunks)
                           : std::string(),
       100.0 * (pipeline.stages - 1) / (pipeline.micro_batches * pipeline.chunks));

@@ -16,7 +16,7 @@ constexpr std::int64_t kLstm = 2;
 constexpr std::int64_t kGru = 3;
 constexpr Bytes kDropoutState = 6'488'064;
 
-struct Recurrent {
+struct RecurrentCall {
   /// A cell is one step of one sequence.
   std::int64_t cells = 0, batch = 0, input = 0, hidden = 0, layers = 1, directions = 1;
   std::int64_t mode = kLstm;
@@ -34,10 +34,10 @@ struct Recurrent {
 
 /// The arguments that both directions have; `mode` is where the mode of cuDNN stands, and after it
 /// the sizes.
-std::optional<Recurrent> Read(const Call& call, std::size_t mode) {
+std::optional<RecurrentCall> Read(const Call& call, std::size_t mode) {
   const auto input = call.TensorArg(0);
   if (!input || (*input)->dims() < 2 || (*input)->dims() > 3) return std::nullopt;
-  Recurrent r;
+  RecurrentCall r;
   r.mode = call.IntArg(mode).value_or(kLstm);
   r.hidden = call.IntArg(mode + 1).value_or(1);
   r.layers = call.IntArg(mode + 3).value_or(1);
@@ -65,7 +65,7 @@ std::optional<Recurrent> Read(const Call& call, std::size_t mode) {
 }
 
 /// What the backward needs of every step. (52 rows)
-Bytes Reserve(const Recurrent& r) {
+Bytes Reserve(const RecurrentCall& r) {
   const std::int64_t gates = r.mode == kLstm ? 5 : r.mode == kGru ? 6 : 1;
   const Bytes one = r.cells * r.hidden * r.el;
   const Bytes states = gates * r.layers * r.directions + r.directions * (r.layers - 1);
@@ -81,7 +81,7 @@ struct Share {
 };
 /// From 52 rows, some kinds with two shapes only; kinds that were not measured are said to be like
 /// the nearest.
-Share ShareOf(const Recurrent& r) {
+Share ShareOf(const RecurrentCall& r) {
   const bool single = r.el == 4;
   const bool lstm = r.mode == kLstm;
   if (r.directions == 2) {
@@ -99,7 +99,7 @@ Share ShareOf(const Recurrent& r) {
 }
 
 /// Of packed sequences, where another algorithm runs. (36 rows, each exact)
-Bytes PackedWorkspace(const Recurrent& r) {
+Bytes PackedWorkspace(const RecurrentCall& r) {
   const bool lstm = r.mode == kLstm;
   const std::int64_t gates = lstm ? 4 : 3;
   const Bytes fixed =
@@ -116,7 +116,7 @@ Bytes PackedWorkspace(const Recurrent& r) {
                           with(r.input + r.hidden, (lstm ? 3 : 1) * r.layers));
 }
 
-Workspace WorkspaceOf(const Recurrent& r) {
+Workspace WorkspaceOf(const RecurrentCall& r) {
   if (r.packed && r.mode >= kLstm) {
     const Bytes bytes = PackedWorkspace(r);
     return {.likely = bytes, .upper = bytes};
@@ -145,7 +145,7 @@ Workspace WorkspaceOf(const Recurrent& r) {
 //   in
 //      bf16, and are copied into one buffer)
 void RecurrentForward(const Call& call, Emitter& emit) {
-  const std::optional<Recurrent> r = Read(call, 6);
+  const std::optional<RecurrentCall> r = Read(call, 6);
   if (!r) return MakeAll(call, emit);
   if (r->dropout) emit.Keep("cudnn dropout", call.thread(), kDropoutState);
   const Slot input = emit.Take(r->transposed ? r->input_bytes : 0);
@@ -166,7 +166,7 @@ void RecurrentForward(const Call& call, Emitter& emit) {
 //                     grad_hy, grad_cy, mode, …, reserve, output_mask)
 //   -> grad_input, grad_hx, grad_cx (an LSTM's), grad_weight…
 void RecurrentBackward(const Call& call, Emitter& emit) {
-  const std::optional<Recurrent> r = Read(call, 10);
+  const std::optional<RecurrentCall> r = Read(call, 10);
   const auto hx = call.TensorArg(4);
   if (!r || !hx) return MakeAll(call, emit);
   // Gradients that are not given are zeros.

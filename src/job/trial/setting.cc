@@ -74,6 +74,10 @@ int StepsOf(const Job& job, const Variant& variant, std::int64_t batch) {
   return std::max(captured, static_cast<int>(steps));
 }
 
+int StepsAt(const Job& job, const Variant& variant, std::int64_t batch) {
+  return std::max(StepsOf(job, variant, batch), StepsToFill(job));
+}
+
 /// What to do about a precision that is not there.
 std::string HowToCapture(std::string_view precision, const std::vector<std::string_view>& known) {
   if (std::string near = DidYouMean(precision, known); !near.empty()) return near;
@@ -112,6 +116,7 @@ TorchVersion TorchFor(const Job& job, const PredictOptions& options) {
 Setting Setting::WithBatch(std::int64_t other) const {
   Setting setting = *this;
   setting.batch = other;
+  if (!steps_are_given) setting.steps = StepsAt(*job, variant(), other);
   return setting;
 }
 
@@ -164,12 +169,12 @@ Result<Setting> MakeSetting(std::shared_ptr<const Job> job, const Gpu& gpu,
   const ContextSize nccl = NcclOf(*job, **variant, gpu);
   const auto precision = static_cast<std::size_t>(*variant - job->variants.data());
   const TorchVersion torch = TorchFor(*job, options);
-  const std::int64_t steps =
-      options.steps.value_or(std::max(StepsOf(*job, **variant, options.batch), StepsToFill(*job)));
+  const std::int64_t steps = options.steps.value_or(StepsAt(*job, **variant, options.batch));
   return Setting{.job = std::move(job),
                  .precision = precision,
                  .batch = options.batch,
                  .steps = static_cast<int>(steps),
+                 .steps_are_given = options.steps.has_value(),
                  .gpu = gpu,
                  .rules = *rules,
                  .torch = torch,

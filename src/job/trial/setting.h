@@ -50,6 +50,8 @@ struct Setting {
   std::size_t precision = 0;
   std::int64_t batch = 1;
   int steps = 5;
+  /// The steps are given: else an epoch has fewer of a larger batch.
+  bool steps_are_given = false;
   /// Whether what the job does after its steps is asked about, too.
   bool later = true;
   Gpu gpu;

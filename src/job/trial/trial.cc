@@ -157,10 +157,13 @@ class Observer {
 
 Result<Trial> Trial::Of(Setting setting) {
   Trial trial(std::move(setting));
-  if (trial.lowered().workload.requests.empty()) {
-    return Error{.message = "the step allocates nothing", .file = trial.setting().job->file};
-  }
+  if (const std::optional<Error> error = trial.AllocatesNothing()) return *error;
   return trial;
+}
+
+std::optional<Error> Trial::AllocatesNothing() const {
+  if (!lowered().workload.requests.empty()) return std::nullopt;
+  return Error{.message = "the step allocates nothing", .file = setting_.job->file};
 }
 
 Lowered Trial::Lower(Estimate estimate) const {

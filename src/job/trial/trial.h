@@ -114,12 +114,14 @@ inline constexpr DeviceLimits kUnlimitedDevice{.total = Bytes{1} << 50};
 /// Where a driver puts segments is tried in so many other ways, numbered from 1.
 inline constexpr std::uint64_t kShuffles = 6;
 
-/// Each part is computed when it is first asked for, and once. Not from two threads at once.
+/// Each part is computed when it is first asked for, and once. Not thread-safe, although methods are
+/// const: a trial belongs to one thread.
 class Trial {
  public:
   explicit Trial(Setting setting) : setting_(std::move(setting)) {}
   /// An error where the step allocates nothing.
   static Result<Trial> Of(Setting setting);
+  std::optional<Error> AllocatesNothing() const;
 
   const Setting& setting() const { return setting_; }
   /// What is asked of the allocator, with workspaces as large as is likely.
