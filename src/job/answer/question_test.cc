@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "job/lowering/job_for_tests.h"
 
 namespace plimsoll::question_test {
@@ -78,9 +80,10 @@ TEST(Question, TheLargestBatchFitsOnEveryStage) {
 TEST(Question, AStageThatRunsOutIsShownBeforeOneThatNeedsMoreAndFits) {
   const Answer answer = At(About(TwoStages(), 300 * kMiB), 32);
   EXPECT_FALSE(answer.prediction.trial.fits);
-  for (const RankNeeds& rank : answer.prediction.ranks) {
-    if (rank.shown) EXPECT_FALSE(rank.fits);
-  }
+  const std::vector<RankNeeds>& ranks = answer.prediction.ranks;
+  const auto shown = std::ranges::find_if(ranks, &RankNeeds::shown);
+  ASSERT_NE(shown, ranks.end());
+  EXPECT_FALSE(shown->fits);
 }
 
 TEST(Question, StagesThatWaitTakeLonger) {
