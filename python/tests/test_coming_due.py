@@ -19,7 +19,7 @@ from test_script import captured, once  # noqa: E402
 
 from plimsoll.answers.program import find  # noqa: E402
 from plimsoll.events.event import Call  # noqa: E402
-from plimsoll.scripts.branches import ENTERS, LEAVES, Marker  # noqa: E402
+from plimsoll.scripts.branches import ASKS, ENTERS, LEAVES, ROUNDS, Marker  # noqa: E402
 
 JOB = (
     HEAD.replace("80", "400")
@@ -90,7 +90,7 @@ def test_branches_that_go_by_a_counter(line: str, text: str) -> None:
     ],
 )
 def test_branches_that_are_left_as_they_are(line: str) -> None:
-    assert marked(f"for step in range(9):\n    {line}\n")[1] == ""
+    assert ASKS not in marked(f"for step in range(9):\n    {line}\n")[1]
 
 
 def test_marks_change_no_line_and_nothing_that_is_computed() -> None:
@@ -112,7 +112,8 @@ def counted(numbers):
     assert tree is not None and len(marker.tests) == 3
     plain: dict[str, Any] = {}
     with_marks: dict[str, Any] = {
-        "__plimsoll_asks__": lambda number, value, counter, bound: value,
+        ASKS: lambda number, value, counter, bound: value,
+        ROUNDS: lambda number, values: values,
         ENTERS: lambda branch: None,
         LEAVES: lambda branch, value=None: value,
     }

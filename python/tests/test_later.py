@@ -108,11 +108,11 @@ def test_an_error_there_is_told_and_the_steps_count(tmp_path: Path) -> None:
     assert any("no report" in note for note in told["notes"])
 
 
-def test_a_loop_without_an_end_is_left(tmp_path: Path) -> None:
+def test_a_loop_without_an_end_is_ended(tmp_path: Path) -> None:
     endless = JOB.replace("for epoch in range(3):", "while True:")
     told = captured(tmp_path, endless, "{batch}").document
     assert parts(told) == [] and steps(told) == 3
-    assert any("only the first training steps" in note for note in told["notes"])
+    assert any("followed to its end" in note for note in told["notes"])
 
 
 def test_weights_that_are_gathered_are_part_of_the_save(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_a_long_evaluation_is_counted_as_far_as_all_runs_went(tmp_path: Path) ->
     text = JOB + """
 model.eval()
 with torch.no_grad():
-    for i in range(20 + batch):
+    for i in iter(list(range(20 + batch)).pop, 0):
         out = model(torch.randn(512, 32, device="cuda"))
 """
     told = captured(tmp_path, text, "{batch}").document

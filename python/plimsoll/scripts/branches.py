@@ -1,5 +1,5 @@
-"""Marks the `if`s of the user's files that go by a counter, so that it is known which of them were
-entered, and so that one can come due:
+"""Marks the loops of the user's files (loops.py), and the `if`s that go by a counter, so that it is
+known which of them were entered, and so that one can come due:
 
     if step % 50 == 0:                if ASKS(3, step % 50 == 0, step, 50):
         evaluate(model)                   ENTERS(4)
@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 #: Names that Python finds in any file.
 ASKS, ENTERS, LEAVES = "__plimsoll_asks__", "__plimsoll_enters__", "__plimsoll_leaves__"
+#: Of loops (loops.py).
+ROUNDS, STARTS, GOES = "__plimsoll_rounds__", "__plimsoll_starts__", "__plimsoll_goes__"
 
 #: What is left of a division: it comes due every so often. Other tests compare.
 PERIOD = "%"
@@ -37,7 +39,7 @@ _TELLS = {
     *("print", "len", "str", "int", "float", "bool", "range", "round", "repr", "min", "max"),
     *("exit", "quit", "_exit", "item", "format", "join", "write", "flush", "debug", "info"),
     *("warning", "set_description", "set_postfix", "add_scalar", "time", "perf_counter"),
-    *("items", "keys", "values", "get", "sleep", ENTERS, LEAVES),
+    *("items", "keys", "values", "get", "sleep", ENTERS, LEAVES, STARTS),
 }
 #: Characters of a test that are shown.
 _LONGEST = 60
@@ -88,10 +90,21 @@ class Test(NamedTuple):
     trims: str = ""
 
 
+class Loop(NamedTuple):
+    """A `for` or a `while`."""
+
+    number: int
+    #: Lines of its body.
+    first: int
+    last: int
+
+
 class Marker:
     """Of all files of a script."""
 
     def __init__(self) -> None:
+        self._loops: dict[tuple[str, str], list[Loop]] = {}
+        self._loop_count = 0
         #: Their indices are in the marks.
         self.branches: list[Branch] = []
         self.tests: list[Test] = []
@@ -103,22 +116,40 @@ class Marker:
     def marked(self, source: bytes, path: str) -> ast.Module | None:
         """The tree of a file, or None where there is nothing to mark."""
         tree = ast.parse(source, path)
-        before = len(self.tests)
+        before = len(self.tests) + self._loop_count
         _File(self, path, source.decode(errors="replace")).block(tree.body, _Around())
-        return tree if len(self.tests) > before else None
+        return tree if len(self.tests) + self._loop_count > before else None
+
+    def loops_in(self, path: str, function: str) -> list[Loop]:
+        """Those of a function, or of the file, the inner ones first."""
+        return self._loops.get((path, function), [])
+
+    def add_loop(self, path: str, function: str, body: list[ast.stmt]) -> int:
+        """Its number. Loops are added before those inside them."""
+        last = body[-1].end_lineno or body[-1].lineno
+        number, self._loop_count = self._loop_count, self._loop_count + 1
+        loops = self._loops.setdefault((path, function), [])
+        loops.insert(0, Loop(number, body[0].lineno, last))
+        return number
 
 
 class _Around(NamedTuple):
     """What a statement stands in."""
 
     branch: int | None = None
-    in_function: bool = False
+    #: Its name; empty outside of any.
+    function: str = ""
     #: Of that function, or of the file.
     in_loop: bool = False
+
+    @property
+    def in_function(self) -> bool:
+        return bool(self.function)
 
 
 class _File:
     def __init__(self, marker: Marker, path: str, source: str) -> None:
+        self._marker = marker
         self._branches, self._tests = marker.branches, marker.tests
         self._cut_to, self._cut_by = marker.cut_to, marker.cut_by
         self._path = path
@@ -137,6 +168,8 @@ class _File:
                     statement.test = self._asking(
                         statement.test, True, nowhere, _trimmed(statement)
                     )
+                if isinstance(statement, (ast.For, ast.While)):
+                    self._loop(statement, statements, around)
                 flags = self._flags
                 if isinstance(statement, _FUNCTIONS):
                     self._flags = {}
@@ -144,6 +177,19 @@ class _File:
                     self.block(inner, _inside(statement, around))
                 self._flags = flags
                 self._note_flag(statement)
+
+    def _loop(
+        self, statement: ast.For | ast.While, block: list[ast.stmt], around: _Around
+    ) -> None:
+        if not any(map(_acts, statement.body)):
+            return
+        function = around.function or "<module>"
+        number = self._marker.add_loop(self._path, function, statement.body)
+        if isinstance(statement, ast.For):
+            statement.iter = _call(ROUNDS, statement.iter, number, statement.iter)
+        else:
+            statement.test = _call(GOES, statement.test, number, statement.test)
+            block.insert(block.index(statement), _said(_call(STARTS, statement, number)))
 
     def _note_cut(self, statement: ast.stmt) -> None:
         kept, most = _cut(statement) or ("", None)
@@ -251,7 +297,7 @@ def _blocks(statement: Any) -> Iterator[list[ast.stmt]]:
 
 def _inside(statement: ast.stmt, around: _Around) -> _Around:
     if isinstance(statement, _FUNCTIONS):
-        return _Around(in_function=not isinstance(statement, ast.ClassDef))
+        return _Around(function="" if isinstance(statement, ast.ClassDef) else statement.name)
     return around._replace(in_loop=True) if isinstance(statement, _LOOPS) else around
 
 

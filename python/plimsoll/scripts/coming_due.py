@@ -149,7 +149,7 @@ class ComingDue:
         self._steps = steps
         self._recorder = recorder
         self._left_alone = left_alone
-        self._marker = Marker()
+        self.marker = Marker()
         self._tests: dict[int, _Test] = {}
         self._comings: defaultdict[int, _Coming] = defaultdict(_Coming)
         self._turns = self._turns_in_steps = 0
@@ -182,7 +182,7 @@ class ComingDue:
         is_own = not (steps_over and test.in_steps)
         test.see(bool(value), counter, bound, is_own)
         test.is_barred |= is_own and not self._steps.is_between
-        known = self._marker.tests[number]
+        known = self.marker.tests[number]
         if known.kind == PERIOD:
             branch = known.leads[known.due]
             assert branch is not None
@@ -234,7 +234,7 @@ class ComingDue:
         return True
 
     def _may_come(self, test: _Test, branch: int) -> bool:
-        known = self._marker.branches[branch]
+        known = self.marker.branches[branch]
         if test.is_barred or self._left_alone is None or known.key in self._left_alone:
             return False
         outer = None if known.outer is None else self._comings[known.outer]
@@ -249,7 +249,7 @@ class ComingDue:
         left_alone = self._left_alone
         if not self._steps.in_optimizer or not goes_on or left_alone is None:
             return False
-        if self._marker.branches[branch].key in left_alone:
+        if self.marker.branches[branch].key in left_alone:
             return False
         self._turn_due = self._turn_due or self._turns
         if self._turns != self._turn_due:
@@ -263,9 +263,24 @@ class ComingDue:
     def is_wanted(self) -> bool:
         """There is something to come due that the steps asked for."""
         for number, test in list(self._tests.items()):
-            known = self._marker.tests[number]
+            known = self.marker.tests[number]
             branch = known.leads[known.due] if known.kind == PERIOD else None
             if branch is None or not test.in_steps or not self._may_come(test, branch):
+                continue
+            coming = self._comings[branch]
+            if not coming.due or coming.looks or coming.again:
+                return True
+        return False
+
+    @property
+    def wants_epochs(self) -> bool:
+        """There is something to come due in a loop around the one that trains."""
+        for number, test in list(self._tests.items()):
+            known = self.marker.tests[number]
+            branch = known.leads[known.due] if known.kind == PERIOD else None
+            if branch is None or test.is_barred or test.fell or test.in_steps:
+                continue
+            if self._left_alone is None or self.marker.branches[branch].key in self._left_alone:
                 continue
             coming = self._comings[branch]
             if not coming.due or coming.looks or coming.again:
@@ -295,7 +310,7 @@ class ComingDue:
         coming.left = self._left_of(coming.left)
         coming.again = bool(coming.left) and coming.due < coming.times
         if coming.left and coming.due == coming.times:
-            self._tell_growing(self._marker.branches[branch], coming)
+            self._tell_growing(self.marker.branches[branch], coming)
 
     def _look_again(self, coming: _Coming) -> None:
         """A round later. Where it made nothing itself, it may keep what the step made."""
@@ -332,10 +347,10 @@ class ComingDue:
         what is kept from `made` on, if a step does."""
         if keeper is None or keeper.most:
             return keeper
-        by = {kept: value_in_script(name) for kept, name in self._marker.cut_by.items()}
-        told = {kept: (most, False) for kept, most in {**by, **self._marker.cut_to}.items()}
+        by = {kept: value_in_script(name) for kept, name in self.marker.cut_by.items()}
+        told = {kept: (most, False) for kept, most in {**by, **self.marker.cut_to}.items()}
         for number, test in self._tests.items():
-            known = self._marker.tests[number]
+            known = self.marker.tests[number]
             if known.trims and made:
                 before = any(begin <= asked <= made for asked in test.asked_at)
                 told[known.trims] = _room(known.kind, test.bound, before)
@@ -372,14 +387,14 @@ class ComingDue:
     def left(self) -> frozenset[str]:
         """The keys of branches that were let come due and left the script's loop."""
         return frozenset(
-            self._marker.branches[number].key
+            self.marker.branches[number].key
             for number, coming in self._comings.items()
             if coming.was_let and coming.ended < coming.due and not self._is_inside(number)
         )
 
     def _is_inside(self, branch: int) -> bool:
         """It is cut short, and runs yet."""
-        known, code = self._marker.branches[branch], self._comings[branch].code
+        known, code = self.marker.branches[branch], self._comings[branch].code
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code is code and known.first <= frame.f_lineno <= known.last:
@@ -404,12 +419,12 @@ class ComingDue:
         return self._shown({number for number, coming in some if self._left_of(coming.left)})
 
     def _shown(self, numbers: set[int]) -> list[str]:
-        found = (self._marker.branches[number] for number in numbers)
+        found = (self.marker.branches[number] for number in numbers)
         return [branch.shown for branch in sorted(found, key=_place)]
 
     def _waits_for(self, number: int) -> list[int]:
         """The branch that the counter of a test was too small for."""
-        known, test = self._marker.tests[number], self._tests[number]
+        known, test = self.marker.tests[number], self._tests[number]
         if known.kind == PERIOD:
             is_waiting = bool(test.truths) and not test.fell and known.due not in test.truths
             branch = known.leads[known.due] if is_waiting else None
@@ -447,7 +462,7 @@ class ComingDue:
             return None
         try:
             with open(path, "rb") as file:
-                tree = self._marker.marked(file.read(), path)
+                tree = self.marker.marked(file.read(), path)
             return None if tree is None else compile(tree, path, "exec", dont_inherit=True)
         except (OSError, SyntaxError, ValueError, RecursionError):
             return None

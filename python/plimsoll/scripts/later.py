@@ -14,7 +14,7 @@ from typing import Any, Callable, NoReturn
 
 from ..base.notes import Note
 from ..capturing.garbage import collect_after_step
-from ..events.event import HostPeak, PartBegin
+from ..events.event import HostPeak, PartBegin, Phase
 from ..events.host import HostMemory
 from ..events.recorder import Recorder
 from .heaviest import Heaviest
@@ -24,7 +24,7 @@ EVALUATION, SAVE, LOAD, STEP = "evaluation", "save", "load", "step"
 #: Batches of a loader that the steps do not take theirs from.
 BATCHES = 3
 #: Turns of an optimizer in a row, before anything else was seen and after.
-_TURNS = {False: 2, True: 8}
+_TURNS = {False: 6, True: 8}
 #: While another one waits for its own.
 _TURNS_WAITING = 100
 #: Batches at most in which something comes due that the steps did not reach.
@@ -123,6 +123,17 @@ class Later:
         begin = self.at if not self.parts else self._step_ended
         self.parts.append((len(self._recorder.events) if begin is None else begin, part))
         self._step_ended = None
+
+    def steps(self) -> None:
+        """An optimizer begins to step: what it steps with was no evaluation."""
+        if self.stage == EVALUATION and self._has_backward():
+            begin, _ = self.parts[-1]
+            self.parts[-1] = begin, PartBegin(STEP)
+        self.enter(STEP)
+
+    def _has_backward(self) -> bool:
+        begin, _ = self.parts[-1]
+        return any(event == Phase("backward") for event in self._recorder.events[begin:])
 
     def turn(self) -> None:
         """An optimizer has its turn."""
@@ -237,11 +248,14 @@ class Later:
 
     def _cut_short(self, iterator: Any) -> None:
         length = length_of(iterator)
-        if length <= BATCHES or self.stage != EVALUATION:
-            return
+        if length > BATCHES and self.stage == EVALUATION:
+            self.cut_short(length, BATCHES)
+
+    def cut_short(self, length: int, seen: int) -> None:
+        """A loop that evaluates ends here, after `seen` of its rounds."""
         begin, last = self.parts[-1]
-        self.parts[-1] = begin, PartBegin(last.stage, times=length - BATCHES + 1)
-        self._add(PartBegin(EVALUATION, batches=length, seen=BATCHES))
+        self.parts[-1] = begin, PartBegin(last.stage, times=length - seen + 1)
+        self._add(PartBegin(EVALUATION, batches=length, seen=seen))
 
     def forward(self) -> None:
         """A model computes. A loader that is a batch ahead of its loop comes to its end before its

@@ -150,7 +150,7 @@ class _Process:
                 self._watch.watching(),
                 self._autocast.watching(),
                 clear_errors(self._notes),
-                patched(watch.coming_due.patches()),
+                patched(watch.patches()),
             ):
                 stack.enter_context(context)  # type: ignore[arg-type]
             try:
@@ -306,7 +306,7 @@ class _Process:
                 "the script could not be followed to its end without values; what comes there is "
                 f"not counted ({self._lost_at}: {self._lost_by})"
             )
-        elif EVALUATION not in later.stages:
+        elif EVALUATION not in later.stages and not self._watch.has_evaluated:
             self._notes(
                 "the script was followed to its end, of long loops the first batches alone, and no "
                 "evaluation was seen"

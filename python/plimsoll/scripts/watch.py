@@ -8,6 +8,7 @@ and are put in at the end (telling.py).
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import time
 from collections.abc import Iterator
@@ -19,12 +20,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 
 from ..base.notes import Note
+from ..base.patching import Patch
 from ..base.places import is_called_in
 from ..capturing.compiling import uncompiled
 from ..capturing.garbage import collect_after_step
 from ..capturing.optimizers import state_tensors
 from ..capturing.phases import mark_phases
-from ..events.event import Call, Event, HostPeak
+from ..events.event import Call, Event, HostPeak, Phase
 from ..events.host import resident
 from ..events.recorder import on_device
 from .coming_due import ComingDue
@@ -33,6 +35,7 @@ from .found_models import FoundModels
 from .heaviest import Heaviest
 from .kept import find_keeper
 from .later import EVALUATION, LOAD, SAVE, STEP, Later
+from .loops import Loops
 from .optimizers import Optimizers, makes_state_alone
 from .run import STEPS, HostPeaks, Kept
 from .script_places import ScriptPlaces
@@ -79,6 +82,7 @@ class Watch:
         # An epoch's data are counted batch by batch.
         self.coming_due = ComingDue(self, recorder, None if data_seconds else left_alone)
         self.later.is_wanted = lambda: self.coming_due.is_wanted
+        self.loops = Loops(self, recorder, self.later, self.coming_due.marker, self._fetched)
         #: Peaks of what is in the host's memory: before the first forward, and in the steps.
         self.host_built = self.host_in_steps = HostPeak(0, "")
         #: What the process has, and had before the script began.
@@ -101,6 +105,8 @@ class Watch:
         self._first_forward = 0
         #: Where the next one does, if this one is over.
         self._next: int | None = None
+        #: An evaluation is a part of the steps.
+        self.has_evaluated = False
         #: What was saved is being loaded.
         self._loads = False
         #: Of what the second step made and the third one did not let go.
@@ -175,6 +181,9 @@ class Watch:
 
     def _forward(self) -> None:
         self.before_forward(self.models.any_in_training)
+        if self.optimizers.any_stepped and not self.later.begun:
+            is_set_to = not self.models.any_in_training and not self.optimizers.is_stepping
+            self.has_evaluated |= is_set_to or self.loops.is_beside_training
         # Inside an optimizer's step it is a closure's.
         if self.optimizers.any_stepped and not self.optimizers.is_stepping:
             self._may_begin()
@@ -182,7 +191,12 @@ class Watch:
             self._trains |= torch.is_grad_enabled() and self.models.any_in_training
             self.serving.skips = self.serves and not self.whole
             self.serving.forward(self.models.only)
+        if self.later.begun:
+            self.loops.computes()
         if self.later.begun and self._follow() == EVALUATION:
+            if self.loops.is_new and self.later.batch_trains is None:
+                self.later.leave_evaluation()
+            self.loops.is_new = False
             return self.later.forward()
         if self.optimizers.is_stepping:
             self._recorder.turn_into("forward")
@@ -197,6 +211,13 @@ class Watch:
         if self._has_steps():
             self._begin_later(self._next)
 
+    def _fetched(self) -> int:
+        """Batches that loaders have given."""
+        return sum(self.fetching.fetched.values())
+
+    def begin_later(self) -> None:
+        self._may_begin()
+
     def _has_steps(self) -> bool:
         return self._has_seen_enough() and self.optimizers.all_stepped
 
@@ -208,6 +229,7 @@ class Watch:
         self.optimizers.remember()
         self.keeper = self._find_keeper()
         self.host_in_steps = self._host.cut()
+        self.loops.steps_end()
         trained = set(self.fetching.in_last_step())
         self.later.begin(at, trained, self.optimizers.some_wait)
 
@@ -233,11 +255,13 @@ class Watch:
         return not torch.is_grad_enabled() and not self.models.any_in_training
 
     def _follow(self) -> str:
-        """Behind the steps: what is done here. A batch tells by its loader: a teacher runs without
-        autograd in a step, and an evaluation may forget to turn it off."""
+        """Behind the steps: what is done here. A batch tells by its loader, a loop by what it did
+        before: a teacher runs without autograd in a step, and an evaluation may forget to turn it
+        off."""
         trains = self.later.batch_trains
         if trains is None:
             trains = torch.is_grad_enabled() and self.models.any_in_training
+            trains = trains and not self.loops.is_beside_training
         stage = STEP if trains or self.optimizers.is_stepping else EVALUATION
         self.later.enter(stage)
         return stage
@@ -265,10 +289,11 @@ class Watch:
             if not self.later.begun:
                 self.fetching.turn()
             self.coming_due.turn()
+            self.loops.turn()
         if again:
             self._end_step()
         if self.later.begun:
-            self.later.enter(STEP)
+            self.later.steps()
 
     def _end_step(self) -> None:
         self.optimizers.end_step()
@@ -374,6 +399,14 @@ class Watch:
         return self.coming_due.is_wanted
 
     @property
+    def wants_epochs(self) -> bool:
+        return self.coming_due.wants_epochs
+
+    @property
+    def trains_from_loaders(self) -> bool:
+        return bool(self.fetching.in_last_step())
+
+    @property
     def are_over(self) -> bool:
         return self.later.begun
 
@@ -405,15 +438,29 @@ class Watch:
     def end_due(self) -> None:
         self.later.end_due()
 
+    def patches(self) -> list[Patch]:
+        """From here on files of the user's own that are read have marks."""
+        loops = [Patch(builtins, *one) for one in self.loops.functions().items()]
+        return loops + self.coming_due.patches()
+
     # The end.
 
     def script_ended(self) -> None:
         """The last step is over where something came after it: gradients may go only then."""
         self._recorder.finish()
-        if self.later.begun:
+        if self._next is not None and self._computes_behind(self._next):
+            self._begin_later(self._next)
+            self.later.enter(EVALUATION)
+        elif self.later.begun:
             self.later.drop_steps_alone()
         elif self.optimizers.any_stepped and self._next is None and len(self.begins) > 1:
             del self._recorder.events[self.begins.pop() :]
+
+    def _computes_behind(self, begin: int) -> bool:
+        """The script ended before all wanted steps, and evaluated behind its last one."""
+        if self.later.begun:
+            return False
+        return any(isinstance(one, Phase) for one in self._recorder.events[begin:])
 
     def host_peaks(self) -> HostPeaks:
         steps = self.host_in_steps if self.later.begun else self._host.cut()
