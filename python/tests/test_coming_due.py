@@ -283,7 +283,7 @@ class Model(nn.Module):
     assert steps(told) == 3 and not notes(told, "not reached") and "lost_at" not in told
 
 
-def test_comparisons_with_a_counter_are_told(tmp_path: Path) -> None:
+def test_comparisons_with_a_counter_come_out_the_other_way(tmp_path: Path) -> None:
     lines = [
         "if step == 1000: evaluate()",
         "if step > 500: evaluate()",
@@ -298,11 +298,19 @@ def test_comparisons_with_a_counter_are_told(tmp_path: Path) -> None:
     [note] = notes(told, "not reached")
     text = (tmp_path / "train.py").read_text().splitlines()
     at = next(i for i, line in enumerate(text, 1) if "step == 1000" in line)
+    assert note == f"{NOT_REACHED}train.py:{at + 5} `if len(seen) >= 64:`"
+    [note] = notes(told, "as if it were due")
     assert note == (
-        f"{NOT_REACHED}train.py:{at} `if step == 1000:`, train.py:{at + 1} `if step > 500:`, "
-        f"train.py:{at + 2} the else of `if step < 500:`, "
-        f"train.py:{at + 5} `if len(seen) >= 64:`, and 2 more"
+        f"followed once, as if it were due: train.py:{at} `if step == 1000:`, train.py:{at + 1} "
+        f"`if step > 500:`, train.py:{at + 2} the else of `if step < 500:`, train.py:{at + 6} "
+        "`if step == 70:`, and 1 more"
     )
+    [missed] = told["missed"]
+    assert missed == {
+        "what": "`if len(seen) >= 64:` was not reached",
+        "file": "train.py",
+        "line": at + 5,
+    }
 
 
 def test_what_modules_beside_the_script_do_comes_due(tmp_path: Path) -> None:

@@ -595,7 +595,7 @@ def test_few_steps_hold_what_many_do(tmp_path: Path, steps: int) -> None:
     kept = {number for numbers in gradients for number in numbers} & made - gone
     assert len(kept) <= 2, "gradients of one step at most"
     told = any("ended within" in note for note in run.notes)
-    assert told == (steps < 4)
+    assert told == (steps < 3)
 
 
 def test_an_optimizer_without_a_turn_is_told(tmp_path: Path) -> None:

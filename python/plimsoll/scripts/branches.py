@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 #: Names that Python finds in any file.
@@ -26,6 +26,7 @@ ROUNDS, STARTS, GOES = "__plimsoll_rounds__", "__plimsoll_starts__", "__plimsoll
 PERIOD = "%"
 
 _COMPARED = {
+    ast.In: "in",
     ast.Eq: "==",
     ast.NotEq: "!=",
     ast.Lt: "<",
@@ -40,6 +41,12 @@ _TELLS = {
     *("exit", "quit", "_exit", "item", "format", "join", "write", "flush", "debug", "info"),
     *("warning", "set_description", "set_postfix", "add_scalar", "time", "perf_counter"),
     *("items", "keys", "values", "get", "sleep", ENTERS, LEAVES, STARTS),
+}
+#: And those that write files.
+_SAVES = {
+    *("save", "save_model", "save_pretrained", "save_checkpoint", "save_state", "state_dict"),
+    *("makedirs", "mkdir", "dump", "savefig", "plot", "log", "add_scalars", "add_image"),
+    *("unlink", "remove", "rmtree", "exists", "Path", "close", "str", "copy", "copyfile"),
 }
 #: Characters of a test that are shown.
 _LONGEST = 60
@@ -65,6 +72,8 @@ class Branch(NamedTuple):
     last: int
     #: The one that it lies in.
     outer: int | None
+    #: It may change what the job needs: it does more than to save and to show.
+    matters: bool = True
 
     @property
     def shown(self) -> str:
@@ -88,6 +97,10 @@ class Test(NamedTuple):
     leads: dict[bool, int | None]
     #: What is made shorter where it is true, if its length is compared: "self.history".
     trims: str = ""
+    #: Of `224 if epoch > 9 else 128`, which has no lines of its own.
+    in_expression: bool = False
+    #: It compares how long something is.
+    of_length: bool = False
 
 
 class Loop(NamedTuple):
@@ -177,6 +190,26 @@ class _File:
                     self.block(inner, _inside(statement, around))
                 self._flags = flags
                 self._note_flag(statement)
+                self._expressions(statement, around)
+
+    def _expressions(self, statement: ast.stmt, around: _Around) -> None:
+        """`size = 224 if epoch > 9 else 128`"""
+        if not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)):
+            return
+        if not (around.in_function or around.in_loop):
+            return
+        for one in ast.walk(statement):
+            if isinstance(one, ast.IfExp) and any(map(_part, _leaves(one.test))):
+                leads = {
+                    truth: self._add_branch(one, [value], around, text)
+                    for truth, value, text in (
+                        (True, one.body, self._text(one)),
+                        (False, one.orelse, "the else of " + self._text(one)),
+                    )
+                    if _matters(value)
+                }
+                every = {True: leads.get(True), False: leads.get(False)}
+                one.test = self._asking(one.test, True, every, in_expression=True)
 
     def _loop(
         self, statement: ast.For | ast.While, block: list[ast.stmt], around: _Around
@@ -232,45 +265,61 @@ class _File:
     ) -> int | None:
         if not any(map(_acts, does)):
             return None
-        last = does[-1].end_lineno or does[-1].lineno
         text = self._text(statement)
         if does is statement.orelse:
             text = "the else of " + text
         elif does is not statement.body:
             text = "what follows " + text
+        return self._add_branch(statement, does, around, text)
+
+    def _add_branch(
+        self,
+        statement: ast.If | ast.IfExp,
+        does: Sequence[ast.stmt | ast.expr],
+        around: _Around,
+        text: str,
+    ) -> int:
         found = Branch(
             self._path,
             statement.lineno,
             statement.col_offset,
             text,
             does[0].lineno,
-            last,
+            does[-1].end_lineno or does[-1].lineno,
             around.branch,
+            not all(map(_is_harmless, does)),
         )
         self._branches.append(found)
         return len(self._branches) - 1
 
-    def _text(self, statement: ast.If) -> str:
+    def _text(self, statement: ast.If | ast.IfExp) -> str:
         test = ast.get_source_segment(self._source, statement.test) or ast.unparse(statement.test)
         test = " ".join(test.split())
         if len(test) > _LONGEST:
             test = test[:_LONGEST].rstrip() + " ..."
+        if isinstance(statement, ast.IfExp):
+            return f"`if {test}`"
         only = statement.body[0] if len(statement.body) == 1 else None
         leaves = " continue" if isinstance(only, ast.Continue) else ""
         leaves = " return" if isinstance(only, ast.Return) else leaves
         return f"`if {test}:{leaves}`"
 
     def _asking(
-        self, test: ast.expr, truth: bool, leads: dict[bool, int | None], trims: str = ""
+        self,
+        test: ast.expr,
+        truth: bool,
+        leads: dict[bool, int | None],
+        trims: str = "",
+        in_expression: bool = False,
     ) -> ast.expr:
         """`truth`: whether all of it is true where this is. `trims`: as in Test, of all of it, or
         of the last of what `and` joins."""
         if isinstance(test, ast.BoolOp):
             *values, last = test.values
-            values = [self._asking(value, truth, leads) for value in values]
-            test.values = [*values, self._asking(last, truth, leads, trims)]
+            values = [self._asking(one, truth, leads, "", in_expression) for one in values]
+            test.values = [*values, self._asking(last, truth, leads, trims, in_expression)]
         elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            test.operand = self._asking(test.operand, not truth, leads)
+            test.operand = self._asking(test.operand, not truth, leads, "", in_expression)
         elif flag := self._flag(test):
             flag.value = self._asking(flag.value, truth, leads)
         else:
@@ -279,7 +328,8 @@ class _File:
             matters = [part.due] if part and part.kind == PERIOD else [True, False]
             if part is None or not trims and all(here[one] is None for one in matters):
                 return test
-            self._tests.append(Test(part.kind, part.due, here, trims))
+            is_length = isinstance(part.counter, ast.Call)
+            self._tests.append(Test(part.kind, part.due, here, trims, in_expression, is_length))
             names = (_again(name, test) for name in (part.counter, part.bound))
             return _call(ASKS, test, len(self._tests) - 1, test, *names)
         return test
@@ -342,11 +392,22 @@ def _part(test: ast.expr) -> _Part | None:
         if isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mod):
             return _period(side, due=how == "==") if how in ("==", "!=") else None
     left, right = map(_named, sides)
+    if how == "in":
+        right = right or _numbers(sides[1])
     if left is None or right is None:
         return None
     if isinstance(left, ast.Constant):
+        if how == "in":
+            return None
         left, right, how = right, left, _FLIPPED[how]
     return _Part(how, True, left, right)
+
+
+def _numbers(value: ast.expr) -> ast.expr | None:
+    """`(30, 60)`"""
+    if not isinstance(value, (ast.Tuple, ast.List, ast.Set)):
+        return None
+    return value if all(isinstance(_named(one), ast.Constant) for one in value.elts) else None
 
 
 def _period(division: ast.BinOp, due: bool) -> _Part | None:
@@ -458,12 +519,25 @@ def _rest(statement: ast.If, block: list[ast.stmt]) -> list[ast.stmt]:
     return block[block.index(statement) + 1 :]
 
 
+def _matters(value: ast.expr) -> bool:
+    """Of a value that is set: a rate does not, a size or a flag may."""
+    return not isinstance(value, ast.Constant) or isinstance(value.value, (int, str))
+
+
+def _is_harmless(node: ast.AST) -> bool:
+    """It saves, or shows something."""
+    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+    sets = any(isinstance(one, (ast.Assign, ast.AnnAssign)) for one in ast.walk(node))
+    known = _TELLS | _SAVES
+    return bool(calls) and not sets and all(_name_of(one) in known for one in calls)
+
+
 def _acts(statement: ast.stmt) -> bool:
-    """Whether it does more than to tell people how far it is, to end, or to set a number."""
+    """Whether it does more than to tell people how far it is, to end, or to set a rate."""
     if isinstance(statement, ast.Raise):
         return False
     if isinstance(statement, (ast.Assign, ast.AugAssign)):
-        return not isinstance(statement.value, ast.Constant)
+        return _matters(statement.value) and not isinstance(statement, ast.AugAssign)
     blocks = list(_blocks(statement))
     if not blocks or isinstance(statement, _FUNCTIONS):
         return _calls(statement)

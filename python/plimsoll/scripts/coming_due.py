@@ -9,6 +9,7 @@ at all is told.
 from __future__ import annotations
 
 import builtins
+import os
 import runpy
 import sys
 from collections import Counter, defaultdict
@@ -24,7 +25,7 @@ from ..events.event import Call
 from ..events.recorder import Recorder
 from .branches import ASKS, ENTERS, LEAVES, PERIOD, Branch, Marker
 from .kept import find_keeper, value_in_script
-from .run import Growing, Kept
+from .run import Growing, Kept, Missed
 
 #: What the first leaves the second may take the place of, as with the best weights so far; or the
 #: third, as with the last two.
@@ -33,6 +34,8 @@ _TIMES = 3
 _MOST_TIMES = 16
 #: What is due in every step of so many, or more often, is a part of the steps.
 _SELDOM = 3
+#: Steps behind a comparison that was let turn: the optimizer's state is made, found, and as always.
+_SETTLED = 3
 #: Of a counter that a comparison is made with, when it is larger than it was.
 _TURNS_FALSE = ("<", "<=")
 _TURNS_TRUE = (">", ">=")
@@ -96,6 +99,16 @@ class _Test:
         self.counter, self.bound = counter, bound or 0
         self.truths.add(truth)
 
+    def see_of(self, truth: bool, counter: Any, numbers: Any, may_fall: bool) -> None:
+        """Of `counter in numbers`: it goes by the next of them."""
+        try:
+            coming = [one for one in numbers if type(one) is int and one > counter]
+        except TypeError:
+            self.is_barred = True
+            return
+        self.see(truth, counter, self.bound, may_fall)
+        self.bound = min(coming, default=0)
+
     def steps_apart(self, turns: int) -> int:
         """From one time that it is due to the next; 0 where that is not known. `turns`: as many as
         there were by now."""
@@ -111,7 +124,7 @@ class _Test:
         (now,) = self.truths
         if kind in _TURNS_TRUE and not now or kind in _TURNS_FALSE and now:
             return not now
-        return not now if kind in ("==", "!=") and self.bound > self.counter else None
+        return not now if kind in ("==", "!=", "in") and self.bound > self.counter else None
 
 
 class _Coming:
@@ -138,6 +151,8 @@ class _Coming:
         self.every = 0
         #: It comes due at most, where it leaves something each time.
         self.times = _TIMES
+        #: The turn in which a comparison was let turn, that leads here.
+        self.turned: int | None = None
 
 
 class ComingDue:
@@ -180,7 +195,8 @@ class ComingDue:
             return value  # it is asked for every sample, most likely
         # Behind the steps loaders are at their end sooner, and other loops begin.
         is_own = not (steps_over and test.in_steps)
-        test.see(bool(value), counter, bound, is_own)
+        see = test.see_of if self.marker.tests[number].kind == "in" else test.see
+        see(bool(value), counter, bound, is_own)
         test.is_barred |= is_own and not self._steps.is_between
         known = self.marker.tests[number]
         if known.kind == PERIOD:
@@ -193,9 +209,22 @@ class ComingDue:
                 value = type(value)(known.due)
             elif not is_due and self._comes_in_optimizer(test, branch):
                 value = type(value)(known.due)
+        elif steps_over:
+            value = self._turned(number, test, value)
+        if known.in_expression:
+            self._pass(known.leads[bool(value)])
         if known.kind == PERIOD or known.trims:
             test.asked_at = [*test.asked_at[-1:], len(self._recorder.events)]
         return value
+
+    def _pass(self, branch: int | None) -> None:
+        """Through a branch that has no lines."""
+        if branch is not None:
+            coming = self._comings[branch]
+            coming.entered += 1
+            if coming.is_let:
+                coming.is_let = False
+                coming.due = coming.ended = 1
 
     def enters(self, branch: int) -> None:
         coming = self._comings[branch]
@@ -233,6 +262,43 @@ class ComingDue:
         coming.was_let |= not is_due
         return True
 
+    def _turned(self, number: int, test: _Test, value: Any) -> Any:
+        """Behind the steps, a comparison that has come out the same so far comes out the other way:
+        once, or from here on where the counter has passed its bound."""
+        branch = self._turns_to(number, test)
+        if branch is None:
+            return value
+        coming = self._comings[branch]
+        if coming.turned is not None:
+            lasts = self.marker.tests[number].kind in _TURNS_TRUE + _TURNS_FALSE
+            return type(value)(not value) if lasts else value
+        if not self._steps.may_come_due:
+            return value
+        coming.turned = self._turns
+        coming.is_let = coming.was_let = True
+        self._tell(coming)
+        return type(value)(not value)
+
+    def _turns_to(self, number: int, test: _Test) -> int | None:
+        """The branch that a comparison will lead to, if it may be let turn."""
+        known = self.marker.tests[number]
+        if known.kind == PERIOD or known.trims or known.of_length or test.is_barred:
+            return None
+        turned = test.turns_into(known.kind)
+        branch = None if turned is None else known.leads[turned]
+        if branch is None or self._left_alone is None:
+            return None
+        tests = self.marker.tests
+        if any(one.kind == PERIOD and branch in one.leads.values() for one in tests):
+            return None  # it comes due by that
+        return None if self.marker.branches[branch].key in self._left_alone else branch
+
+    @property
+    def _settles(self) -> bool:
+        """A comparison was let turn: a step makes what comes of it, and the next ones find it."""
+        turned = (one.turned for one in self._comings.values() if one.turned is not None)
+        return any(self._turns < at + _SETTLED for at in turned)
+
     def _may_come(self, test: _Test, branch: int) -> bool:
         known = self.marker.branches[branch]
         if test.is_barred or self._left_alone is None or known.key in self._left_alone:
@@ -262,8 +328,13 @@ class ComingDue:
     @property
     def is_wanted(self) -> bool:
         """There is something to come due that the steps asked for."""
+        if self._settles:
+            return True
         for number, test in list(self._tests.items()):
             known = self.marker.tests[number]
+            turns_to = self._turns_to(number, test) if test.in_steps else None
+            if turns_to is not None and self._comings[turns_to].turned is None:
+                return True
             branch = known.leads[known.due] if known.kind == PERIOD else None
             if branch is None or not test.in_steps or not self._may_come(test, branch):
                 continue
@@ -301,6 +372,8 @@ class ComingDue:
         """At its end."""
         made = self._made_since(coming.begin)
         self._made |= made.keys()
+        if coming.turned is not None:
+            return
         if coming.due == 1:
             coming.left = self._left_of(made)
             coming.looks = bool(coming.left) or not made
@@ -384,6 +457,12 @@ class ComingDue:
     # What is told.
 
     @property
+    def turned(self) -> frozenset[str]:
+        """The keys of branches that comparisons lead to which were let turn."""
+        turned = (number for number, one in self._comings.items() if one.turned is not None)
+        return frozenset(self.marker.branches[number].key for number in turned)
+
+    @property
     def left(self) -> frozenset[str]:
         """The keys of branches that were let come due and left the script's loop."""
         return frozenset(
@@ -404,8 +483,19 @@ class ComingDue:
 
     def not_reached(self) -> list[str]:
         """Of what will be."""
-        numbers = {number for test in self._tests for number in self._waits_for(test)}
-        return self._shown(numbers)
+        return self._shown(self._not_reached())
+
+    def missed(self) -> list[Missed]:
+        """What was not reached, and may change what the job needs."""
+        found = (self.marker.branches[number] for number in self._not_reached())
+        return [
+            Missed(f"{one.text} was not reached", os.path.basename(one.path), one.line)
+            for one in sorted(found, key=_place)
+            if one.matters
+        ]
+
+    def _not_reached(self) -> set[int]:
+        return {number for test in self._tests for number in self._waits_for(test)}
 
     def came_sooner(self) -> list[str]:
         """What was let come due, and did something on the device."""

@@ -35,7 +35,7 @@ from .keeper import end_with_parent, how_it_ended, run_beside
 from .launchers import PLACE, at_point, name_of_length, ranks_of, script_of
 from .made import MadePaths
 from .progress import Progress, said
-from .run import HostPeaks, Run, RunResult, Stretch, read_outcome
+from .run import HostPeaks, Missed, Run, RunResult, Stretch, read_outcome
 
 #: Small, for the host: data sets of examples have few samples.
 BATCHES = (4, 8)
@@ -352,6 +352,7 @@ def _facts(runs: list[RunResult], gpu: str, parts: int, tables: Tables) -> dict[
         "host": _host([run.host for run in runs], parts, tables),
         **_epoch([run.epoch for run in runs], tables),
         **_lost(runs, parts),
+        **_missed(runs, parts),
         **_comes_due(runs, tables),
         **of_all(run.lists for run in runs).described(),
     }
@@ -364,6 +365,16 @@ def _lost(runs: list[RunResult], parts: int) -> dict[str, Any]:
     if parts < len(seen):
         lost = f"its {_IN_WORDS.get(seen[parts].stage, seen[parts].stage)}"
     return {"lost_at": lost} if lost else {}
+
+
+def _missed(runs: list[RunResult], parts: int) -> dict[str, Any]:
+    """What was not followed in any of the runs, each line once."""
+    missed = list(dict.fromkeys(one for run in runs for one in run.missed))
+    seen = [event for event in runs[0].recorded.events if isinstance(event, PartBegin)]
+    if parts < len(seen) and not runs[0].lost_at:
+        stage = _IN_WORDS.get(seen[parts].stage, seen[parts].stage)
+        missed.append(Missed(f"its {stage} differs between the runs, and was not followed"))
+    return {"missed": [one.described() for one in missed]} if missed else {}
 
 
 #: Stages.

@@ -24,11 +24,11 @@ EVALUATION, SAVE, LOAD, STEP = "evaluation", "save", "load", "step"
 #: Batches of a loader that the steps do not take theirs from.
 BATCHES = 3
 #: Turns of an optimizer in a row, before anything else was seen and after.
-_TURNS = {False: 6, True: 8}
+_TURNS = {False: 6, True: 16}
 #: While another one waits for its own.
 _TURNS_WAITING = 100
 #: Batches at most in which something comes due that the steps did not reach.
-_TO_COME_DUE = 4
+_TO_COME_DUE = 6
 #: Time of the processor, which a busy machine does not change, as a multiple of what the steps
 #: took, likewise.
 _TIMES = {False: 0.5, True: 4.0}

@@ -7,7 +7,8 @@ a counter has no such place, so branches.py puts marks into it:
     while step < 1000:                while GOES(4, step < 1000):
 
 Behind the steps that are followed, a loop that trains ends: the one at hand at once, a later one
-after a round. The epochs around it end after two more. So the script gets to what it does next.
+after a round. The epochs around it end after two more. A counter has its last value in the last
+round, since sizes may go by it. So the script gets to what it does next.
 A loop that evaluates ends after three rounds where its length is known and its rounds are alike.
 """
 
@@ -32,7 +33,7 @@ _EPOCHS = 2
 #: Optimizer steps of a loop that trained nothing before: the state is made, found, and as always.
 _NEW_STEPS = 3
 #: Optimizer steps while something is to come due, and epochs.
-_TO_COME_DUE = 4
+_TO_COME_DUE = 6
 _EPOCHS_TO_COME_DUE = 24
 
 
@@ -66,6 +67,10 @@ class _Loop:
         self.number = number
         self._iterator: Iterator[Any] = iter(()) if values is None else iter(values)
         self.length = _length(values, self._iterator)
+        #: Of a counter: its last value was not given yet.
+        self._counter = values if isinstance(values, range) and len(values) > 1 else None
+        #: The event before which the round began that has that.
+        self.last_at: int | None = None
         #: It began before the end of the steps.
         self.is_old = not loops.follows
         #: Rounds and optimizer steps, and those behind the steps.
@@ -81,6 +86,14 @@ class _Loop:
         #: The event that its round began before, and what the round before did.
         self.begin = 0
         self.did: list[Any] = []
+
+    def goes_to_last(self, now: int) -> bool:
+        """Whether the next round is the last that there is, as of a counter that sizes go by."""
+        if self._counter is None or self.rounds >= len(self._counter):
+            return False
+        self._iterator, self._counter = iter(self._counter[-1:]), None
+        self.last_at = now
+        return True
 
     def __iter__(self) -> _Loop:
         return self
@@ -209,18 +222,32 @@ class Loops:
         if self._later.waits or loop.is_fed:
             return False
         wanted = self._steps.is_wanted
+        now = len(self._recorder.events)
+        if loop.last_at is not None and self._is_new(loop.last_at):
+            self._later.came_due = True
         if loop.is_outer:
             waits = wanted or self._steps.wants_epochs
-            return loop.rounds_behind >= (_EPOCHS_TO_COME_DUE if waits else _EPOCHS)
-        most = 1 if not loop.is_old else 2 if self._steps.trains_from_loaders else 0
-        if not loop.is_old and loop.number not in self._trained_in_steps:
-            most = _NEW_STEPS
-        if wanted:
-            most = max(most, _TO_COME_DUE)
-        if loop.turns_behind < most:
+            rounds = loop.rounds_behind
+            if rounds < (_EPOCHS_TO_COME_DUE if waits else _EPOCHS - 1):
+                return False
+            return not loop.goes_to_last(now) and rounds >= _EPOCHS
+        if loop.turns_behind < self._most(loop, wanted) or loop.goes_to_last(now):
             return False
         self._later.leave_step()
         return True
+
+    def _most(self, loop: _Loop, wanted: bool) -> int:
+        """Optimizer steps of a loop behind the steps."""
+        if wanted:
+            return _TO_COME_DUE
+        if loop.is_old:
+            return 2 if self._steps.trains_from_loaders else 0
+        return 1 if loop.number in self._trained_in_steps else _NEW_STEPS
+
+    def _is_new(self, begin: int) -> bool:
+        """A step has sizes that the steps did not have."""
+        steps = {str(one) for one in _calls(self._recorder.events[: self._later.at])}
+        return any(str(one) not in steps for one in _calls(self._recorder.events[begin:]))
 
     def _ends_evaluation(self, loop: _Loop) -> bool:
         later, recorder = self._later, self._recorder

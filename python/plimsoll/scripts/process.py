@@ -51,7 +51,7 @@ from .generating import Generating, is_there
 from .later import EVALUATION
 from .made import MadePaths
 from .progress import Progress
-from .run import STEPS, Failure, Outcome, Run, RunResult, write_outcome
+from .run import STEPS, Failure, Missed, Outcome, Run, RunResult, write_outcome
 from .schedules import brought_forward
 from .script_places import ScriptPlaces
 from .script_recorder import ScriptRecorder
@@ -265,11 +265,20 @@ class _Process:
             serves,
             uneven,
             watch.coming_due.growing,
-            watch.coming_due.left,
+            watch.coming_due.left | (watch.coming_due.turned if self._lost_at else frozenset()),
+            self._missed(serves),
             self._autocast.is_used,
             self._autocast.set_by,
             recorder.lists,
         )
+
+    def _missed(self, serves: bool) -> list[Missed]:
+        """What was not followed."""
+        missed = [] if serves else self._watch.coming_due.missed()
+        if self._lost_by:
+            what = f"the script could not be followed further ({self._lost_by})"
+            missed.append(Missed.at(self._lost_at, what))
+        return missed
 
     def _note_served(self) -> None:
         if self._lost_at:

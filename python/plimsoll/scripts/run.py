@@ -88,6 +88,27 @@ class Growing(NamedTuple):
     keeper: Kept | None
 
 
+class Missed(NamedTuple):
+    """A part of the script that was not followed, and may change what the job needs."""
+
+    what: str
+    #: Empty where that is not known.
+    file: str = ""
+    line: int = 0
+
+    @classmethod
+    def at(cls, place: str, what: str) -> Missed:
+        """`place`: "train.py:41 in main"."""
+        file, _, rest = place.partition(":")
+        line = rest.split(" ")[0]
+        return cls(what, file, int(line)) if line.isdigit() else cls(what)
+
+    def described(self) -> dict[str, Any]:
+        """For the job's file."""
+        at = {"file": self.file, "line": self.line} if self.file else {}
+        return {"what": self.what, **at}
+
+
 class HostPeaks(NamedTuple):
     """What the script has in the host's memory at most, in bytes."""
 
@@ -134,6 +155,8 @@ class RunResult:
     growing: list[Growing] = field(default_factory=list)
     #: Branches that were let come due, and with which the script did not go on; by key.
     left: frozenset[str] = frozenset()
+    #: What keeps it unknown whether the job fits.
+    missed: list[Missed] = field(default_factory=list)
     #: Something was computed in autocast.
     uses_autocast: bool = False
     #: The library that runs the loop and has a setting for it; empty where there is none.
