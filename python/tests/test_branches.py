@@ -114,22 +114,22 @@ MISSED = [
 @pytest.mark.parametrize("branch", UNFREEZES)
 def test_a_new_optimizer_is_followed(branch: str, tmp_path: Path) -> None:
     told = follow(tmp_path, branch)
-    assert ops_of_steps(told) and "missed" not in told
+    assert ops_of_steps(told) and "not_followed" not in told
 
 
 @pytest.mark.parametrize("branch", RESIZES)
 def test_larger_sizes_are_followed(branch: str, tmp_path: Path) -> None:
     where, text = branch.split(": ", 1)
     told = follow(tmp_path, f"{where}: {text}")
-    assert max(sizes(told)) == 4 * 32 and "missed" not in told
+    assert max(sizes(told)) == 4 * 32 and "not_followed" not in told
 
 
 @pytest.mark.parametrize("branch", HARMLESS)
-def test_what_is_harmless_is_not_missed(branch: str, tmp_path: Path) -> None:
-    assert "missed" not in follow(tmp_path, branch)
+def test_what_is_harmless_is_left_out(branch: str, tmp_path: Path) -> None:
+    assert "not_followed" not in follow(tmp_path, branch)
 
 
 @pytest.mark.parametrize("branch", MISSED)
 def test_what_is_not_followed_is_told(branch: str, tmp_path: Path) -> None:
-    [missed] = follow(tmp_path, branch)["missed"]
-    assert missed["file"] == "train.py" and missed["line"]
+    [one] = follow(tmp_path, branch)["not_followed"]
+    assert one["file"] == "train.py" and one["line"]

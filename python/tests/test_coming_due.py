@@ -305,8 +305,8 @@ def test_comparisons_with_a_counter_come_out_the_other_way(tmp_path: Path) -> No
         f"`if step > 500:`, train.py:{at + 2} the else of `if step < 500:`, train.py:{at + 6} "
         "`if step == 70:`, and 1 more"
     )
-    [missed] = told["missed"]
-    assert missed == {
+    [one] = told["not_followed"]
+    assert one == {
         "what": "`if len(seen) >= 64:` was not reached",
         "file": "train.py",
         "line": at + 5,

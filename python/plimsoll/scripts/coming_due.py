@@ -25,7 +25,7 @@ from ..events.event import Call
 from ..events.recorder import Recorder
 from .branches import ASKS, ENTERS, LEAVES, PERIOD, Branch, Marker
 from .kept import find_keeper, value_in_script
-from .run import Growing, Kept, Missed
+from .run import Growing, Kept, NotFollowed
 
 #: What the first leaves the second may take the place of, as with the best weights so far; or the
 #: third, as with the last two.
@@ -485,11 +485,11 @@ class ComingDue:
         """Of what will be."""
         return self._shown(self._not_reached())
 
-    def missed(self) -> list[Missed]:
+    def not_followed(self) -> list[NotFollowed]:
         """What was not reached, and may change what the job needs."""
         found = (self.marker.branches[number] for number in self._not_reached())
         return [
-            Missed(f"{one.text} was not reached", os.path.basename(one.path), one.line)
+            NotFollowed(f"{one.text} was not reached", os.path.basename(one.path), one.line)
             for one in sorted(found, key=_place)
             if one.matters
         ]

@@ -35,7 +35,7 @@ from .keeper import end_with_parent, how_it_ended, run_beside
 from .launchers import PLACE, at_point, name_of_length, ranks_of, script_of
 from .made import MadePaths
 from .progress import Progress, said
-from .run import HostPeaks, Missed, Run, RunResult, Stretch, read_outcome
+from .run import HostPeaks, NotFollowed, Run, RunResult, Stretch, read_outcome
 
 #: Small, for the host: data sets of examples have few samples.
 BATCHES = (4, 8)
@@ -352,7 +352,7 @@ def _facts(runs: list[RunResult], gpu: str, parts: int, tables: Tables) -> dict[
         "host": _host([run.host for run in runs], parts, tables),
         **_epoch([run.epoch for run in runs], tables),
         **_lost(runs, parts),
-        **_missed(runs, parts),
+        **_not_followed(runs, parts),
         **_comes_due(runs, tables),
         **of_all(run.lists for run in runs).described(),
     }
@@ -367,14 +367,14 @@ def _lost(runs: list[RunResult], parts: int) -> dict[str, Any]:
     return {"lost_at": lost} if lost else {}
 
 
-def _missed(runs: list[RunResult], parts: int) -> dict[str, Any]:
+def _not_followed(runs: list[RunResult], parts: int) -> dict[str, Any]:
     """What was not followed in any of the runs, each line once."""
-    missed = list(dict.fromkeys(one for run in runs for one in run.missed))
+    found = list(dict.fromkeys(one for run in runs for one in run.not_followed))
     seen = [event for event in runs[0].recorded.events if isinstance(event, PartBegin)]
     if parts < len(seen) and not runs[0].lost_at:
         stage = _IN_WORDS.get(seen[parts].stage, seen[parts].stage)
-        missed.append(Missed(f"its {stage} differs between the runs, and was not followed"))
-    return {"missed": [one.described() for one in missed]} if missed else {}
+        found.append(NotFollowed(f"its {stage} was not followed: it differs between the runs"))
+    return {"not_followed": [one.described() for one in found]} if found else {}
 
 
 #: Stages.

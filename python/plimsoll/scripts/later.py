@@ -13,6 +13,7 @@ import weakref
 from typing import Any, Callable, NoReturn
 
 from ..base.notes import Note
+from ..base.places import current_line
 from ..capturing.garbage import collect_after_step
 from ..events.event import HostPeak, PartBegin, Phase
 from ..events.host import HostMemory
@@ -73,6 +74,8 @@ class Later:
         self._gave_heaviest = False
         #: The event that a step or a save, with all that belongs to it, ends before.
         self._step_ended: int | None = None
+        #: The line at which the script was ended, which would have gone on.
+        self.ended_at: str | None = None
         #: Whether the batch at hand came from a loader that the steps take theirs from.
         self.batch_trains: bool | None = None
         #: Batches of the loader that the steps took theirs from, if it came to its end sooner.
@@ -170,6 +173,7 @@ class Later:
             self.end()
 
     def end(self) -> NoReturn:
+        self.ended_at = current_line() or ""
         self._recorder.finish()
         self.drop_steps_alone()
         self._enough()

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from ..base.notes import Note
 from ..base.places import current_frame, is_called_in
+from .run import NotFollowed
 
 #: A function of torch.distributed.checkpoint: it lets an optimizer that has no state yet step with
 #: gradients of zeros. That is no training.
@@ -98,13 +99,19 @@ class Optimizers:
 
     def note_waiting(self, note: Note) -> None:
         """Notes those that are there and had no turn, for parameters of their own."""
+        for text in self._without_turn():
+            note(f"{text} in the steps that were seen; what it takes is not counted")
+
+    def not_followed(self) -> list[NotFollowed]:
+        return [NotFollowed(text) for text in self._without_turn()]
+
+    def _without_turn(self) -> list[str]:
         if not self._there:
             self.remember()
-        for name, parameters in self._waiting():
-            note(
-                f"an optimizer ({name}, {len(parameters)} parameter tensors) "
-                "had no turn in the steps that were seen; what it takes is not counted"
-            )
+        return [
+            f"an optimizer ({name}, {len(parameters)} parameter tensors) had no turn"
+            for name, parameters in self._waiting()
+        ]
 
     def _waiting(self) -> list[tuple[str, set[int]]]:
         """Optimizers that had no turn, and parameters that no other one has had."""

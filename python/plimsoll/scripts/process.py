@@ -51,7 +51,7 @@ from .generating import Generating, is_there
 from .later import EVALUATION
 from .made import MadePaths
 from .progress import Progress
-from .run import STEPS, Failure, Missed, Outcome, Run, RunResult, write_outcome
+from .run import STEPS, Failure, NotFollowed, Outcome, Run, RunResult, write_outcome
 from .schedules import brought_forward
 from .script_places import ScriptPlaces
 from .script_recorder import ScriptRecorder
@@ -266,19 +266,23 @@ class _Process:
             uneven,
             watch.coming_due.growing,
             watch.coming_due.left | (watch.coming_due.turned if self._lost_at else frozenset()),
-            self._missed(serves),
+            self._not_followed(serves),
             self._autocast.is_used,
             self._autocast.set_by,
             recorder.lists,
         )
 
-    def _missed(self, serves: bool) -> list[Missed]:
+    def _not_followed(self, serves: bool) -> list[NotFollowed]:
         """What was not followed."""
-        missed = [] if serves else self._watch.coming_due.missed()
+        watch = self._watch
+        found = watch.coming_due.not_followed() + watch.optimizers.not_followed()
+        found = [] if serves else found
+        if watch.later.ended_at is not None:
+            found.append(NotFollowed.at(watch.later.ended_at, "the script was followed no further"))
         if self._lost_by:
             what = f"the script could not be followed further ({self._lost_by})"
-            missed.append(Missed.at(self._lost_at, what))
-        return missed
+            found.append(NotFollowed.at(self._lost_at, what))
+        return found
 
     def _note_served(self) -> None:
         if self._lost_at:
@@ -308,8 +312,8 @@ class _Process:
             "leaves something on the GPU, and may leave as much each time that it is due",
             self._watch.coming_due.may_grow(),
         )
-        missed = self._watch.coming_due.not_reached()
-        self._name("not reached in the steps that were followed", missed)
+        not_reached = self._watch.coming_due.not_reached()
+        self._name("not reached in the steps that were followed", not_reached)
         if self._lost_at:
             self._notes(
                 "the script could not be followed to its end without values; what comes there is "

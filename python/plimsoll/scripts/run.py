@@ -88,7 +88,7 @@ class Growing(NamedTuple):
     keeper: Kept | None
 
 
-class Missed(NamedTuple):
+class NotFollowed(NamedTuple):
     """A part of the script that was not followed, and may change what the job needs."""
 
     what: str
@@ -97,7 +97,7 @@ class Missed(NamedTuple):
     line: int = 0
 
     @classmethod
-    def at(cls, place: str, what: str) -> Missed:
+    def at(cls, place: str, what: str) -> NotFollowed:
         """`place`: "train.py:41 in main"."""
         file, _, rest = place.partition(":")
         line = rest.split(" ")[0]
@@ -156,7 +156,7 @@ class RunResult:
     #: Branches that were let come due, and with which the script did not go on; by key.
     left: frozenset[str] = frozenset()
     #: What keeps it unknown whether the job fits.
-    missed: list[Missed] = field(default_factory=list)
+    not_followed: list[NotFollowed] = field(default_factory=list)
     #: Something was computed in autocast.
     uses_autocast: bool = False
     #: The library that runs the loop and has a setting for it; empty where there is none.

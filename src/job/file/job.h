@@ -274,6 +274,13 @@ struct EpochFacts {
 /// The steps before a sequence: they make what all others find.
 inline constexpr std::size_t kBeforeSequence = 2;
 
+/// A part of a script that the capture did not follow. `file` is empty where the line is not known.
+struct NotFollowed {
+  std::string what;
+  std::string file = {};
+  std::int64_t line = 0;
+};
+
 /// What is known of a job beside what it does.
 struct JobFacts {
   std::string file;
@@ -318,6 +325,8 @@ struct JobFacts {
   std::optional<Number> epoch = {};
   /// The line at which a script could not be followed any further; empty where there is none.
   std::string lost_at = {};
+  /// Parts of the script that were not followed and may change what it needs.
+  std::vector<NotFollowed> not_followed = {};
   /// Who keeps what a step leaves behind, where a script tells.
   std::optional<Keeper> keeper = {};
   /// What grows every so many steps.

@@ -95,7 +95,21 @@ class Reader : public JsonItems {
     ReadHost(document["host"]);
     job_.asked = ReadAsked(document["asked"]);
     if (const std::string* lost = document["lost_at"].text()) job_.lost_at = *lost;
+    ReadNotFollowed(document);
     if (!document["epoch"].is_null()) job_.epoch = ReadCount(document["epoch"], job_);
+  }
+
+  void ReadNotFollowed(const Json& document) {
+    if (document["not_followed"].is_null()) return;
+    for (const Json& part : Array(document, "not_followed")) {
+      if (!part["what"].is_text()) Refuse("\"not_followed\" does not say what");
+      NotFollowed found{.what = *part["what"].text()};
+      if (const std::string* file = part["file"].text(); file && IsInteger(part["line"])) {
+        found.file = *file;
+        found.line = Int(part["line"]);
+      }
+      job_.not_followed.push_back(std::move(found));
+    }
   }
 
   std::optional<Keeper> ReadKeeper(const Json& kept) {
