@@ -253,8 +253,9 @@ def test_the_files_of_a_run_need_no_package(tmp_path, monkeypatch):
     for name in [path.stem for path in FOLDER.glob("plimsoll_*.py")]:
         monkeypatch.setitem(sys.modules, name, None)  # so that it is put back
     recorder = run.load("plimsoll_recorder")
-    asked = types.SimpleNamespace(run=run, log=run.log)
-    assert recorder._Recorder.find_owners(asked, torch) == {}, "there is no device here"
+    history = types.SimpleNamespace(seconds=0.0)
+    asked = types.SimpleNamespace(run=run, log=run.log, torch=torch, history=history)
+    assert recorder._Recorder.find_owners(asked) == {}, "there is no device here"
     assert not (tmp_path / "log.txt").exists()
     kept = torch.ones(3)
     found = sys.modules["plimsoll_owners"].find(torch, PATIENCE, lambda tensor: True)

@@ -26,6 +26,9 @@ std::string HookInside();
 std::string HookGraphs();
 std::string HookNameless();
 std::string HookRegister();
+std::string HookFilesOfRecord();
+std::string HookWork();
+std::string HookStatus();
 std::string HookInEnvironment();
 std::string HookInstaller();
 std::string CaptureArchive();
@@ -40,7 +43,8 @@ std::optional<Error> WriteEach(const std::string& folder) {
       {"plimsoll_modules.py", HookModules()},  {"plimsoll_owners.py", HookOwners()},
       {"plimsoll_objects.py", HookObjects()},  {"plimsoll_inside.py", HookInside()},
       {"plimsoll_graphs.py", HookGraphs()},    {"plimsoll_nameless.py", HookNameless()},
-      {"plimsoll_register.py", HookRegister()}};
+      {"plimsoll_register.py", HookRegister()}, {"plimsoll_files.py", HookFilesOfRecord()},
+      {"plimsoll_work.py", HookWork()},        {"plimsoll_status.py", HookStatus()}};
   for (const auto& [name, text] : files) {
     if (auto error = WriteFile((std::filesystem::path(folder) / name).string(), text)) return error;
   }

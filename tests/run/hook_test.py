@@ -205,6 +205,94 @@ class HookTest(unittest.TestCase):
         self.assertEqual(job.stderr.count("\n"), 1, job.stderr)
         self.assertIn("plimsoll: nothing is recorded", job.stderr)
 
+    PREPARE = """
+    import os, socket, sys
+    run, victim = os.environ["PLIMSOLL_RUN"], os.path.join(os.path.dirname(os.environ["PLIMSOLL_RUN"]), "victim")
+    os.makedirs(run)
+    with open(victim, "w") as file: file.write("precious")
+    def put(name):
+        {put}
+"""
+
+    def test_links_and_fifos_in_the_folder(self):
+        """As another user of the group may have put them there."""
+        names = """
+    put("log.txt")
+    stem = "pid%d.%s" % (os.getpid(), socket.gethostname().split(".")[0])
+    for name in (stem + ".json", stem + ".pickle"):
+        for i in range(30): put("%s.%d-%d.part" % (name, os.getpid(), i))
+    put(stem + ".pickle")
+    import torch
+    torch.cuda.memory._snapshot, snapshot = None, torch.cuda.memory._snapshot
+    try: torch.cuda.allocate(20 << 30)  # it fails, which is a line in the log
+    except torch.OutOfMemoryError: pass
+    torch.cuda.memory._snapshot = snapshot
+    sys.exit(6)
+"""
+        for put in ("os.symlink(victim, os.path.join(run, name))", "os.link(victim, os.path.join(run, name))",
+                    "os.mkfifo(os.path.join(run, name))"):
+            with self.subTest(put):
+                self.folder = os.path.join(self.work.name, put[3:7], "run")
+                job = self.run_job(self.PREPARE.replace("{put}", put) + names)
+                self.assertEqual((job.returncode, job.stderr), (6, ""))
+                victim = pathlib.Path(self.folder).parent / "victim"
+                self.assertEqual(victim.read_text(), "precious")
+                (process,) = self.processes()
+                self.assertEqual((process["ooms"], len(process["snapshots"])), (1, 1))
+                self.assertTrue(os.path.isfile(os.path.join(self.folder, process["snapshots"][0]["file"])))
+
+    def refuses(self, *names):
+        job = self.run_job(TRAIN + "    print('done')\n    raise SystemExit(6)\n")
+        self.assertEqual((job.returncode, job.stdout), (6, "done\n"))
+        self.assertEqual(job.stderr.count("\n"), 1, job.stderr)
+        self.assertRegex(job.stderr, "^plimsoll: nothing is recorded: ")
+        self.assertEqual(sorted(os.listdir(self.folder)), sorted(names))
+
+    def test_a_folder_of_others_is_refused(self):
+        os.makedirs(self.folder)
+        os.chmod(self.folder, 0o777)
+        self.refuses()
+        if os.geteuid() != 0:
+            self.skipTest("only root can give a folder away")
+        os.chmod(self.folder, 0o700)
+        os.chown(self.folder, 12345, 12345)
+        self.refuses()
+        os.chown(self.folder, 0, 0)
+        os.rename(self.folder, self.folder + ".real")
+        os.symlink(self.folder + ".real", self.folder)
+        os.chown(self.folder, 12345, 12345, follow_symlinks=False)
+        self.refuses()
+
+    def test_folders_that_are_taken(self):
+        os.makedirs(self.folder)
+        for mode in (0o775, 0o1777):
+            os.chmod(self.folder, mode)
+            self.assertEqual(self.run_job(TRAIN).stderr, "")
+        os.rename(self.folder, self.folder + ".real")
+        os.symlink(self.folder + ".real", self.folder)
+        self.assertEqual(self.run_job(TRAIN).stderr, "")
+        self.assertEqual(len(glob.glob(self.folder + "/*.pickle")), 3)
+
+    def test_nothing_stays_of_what_a_full_disk_cut_off(self):
+        full = """
+    import errno, os, torch
+    from torch.optim import optimizer
+    fdopen = os.fdopen
+    class Full:
+        def __init__(self, file): self.file = file
+        def __enter__(self): return self
+        def __exit__(self, *_): self.file.close()
+        def write(self, data): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    torch.cuda.init()
+    os.fdopen = lambda *given: Full(fdopen(*given))
+    torch.cuda.allocate(2 << 30)
+    raise SystemExit(6)
+"""
+        job = self.run_job(full)
+        self.assertEqual((job.returncode, job.stderr), (6, ""))
+        self.assertEqual(glob.glob(self.folder + "/*.part"), [])
+        self.assertIn("No space left", pathlib.Path(self.folder, "log.txt").read_text())
+
     def test_the_run_s_own_hook_comes_first(self):
         """Where a process replaces PYTHONPATH, `plimsoll run` sees it all the same."""
         folder = os.path.join(self.work.name, "run")

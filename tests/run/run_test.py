@@ -327,6 +327,119 @@ class RunTest(unittest.TestCase):
         job = self.run_job(script)
         self.assertEqual(job.processes[0]["ended"]["type"], "ValueError")
 
+    def test_a_handler_that_ends_the_process_while_a_snapshot_is_written(self):
+        """At an out-of-memory, at exit, in a second thread, and for a signal that it handles."""
+        script = """
+    import os, signal, sys, threading, torch
+    signal.signal(signal.SIGUSR2, lambda *_: os._exit(5))
+    torch.cuda.allocate(2 << 30)
+    memory, snapshot = torch.cuda.memory, torch.cuda.memory._snapshot
+    def interrupted(device=None):
+        os.kill(os.getpid(), signal.SIGUSR2)
+        for _ in range(100000): pass  # in which the handler would run
+        return snapshot()
+    memory._snapshot = interrupted
+    def run_out(): torch.cuda.allocate(20 << 30)
+    def end(): os._exit(5)
+    def in_thread(work):
+        thread = threading.Thread(target=work)
+        thread.start(); thread.join()
+"""
+        for end in ("run_out()", "sys.exit(3)", "end()", "in_thread(run_out)", "in_thread(end)",
+                    "os.kill(os.getpid(), signal.SIGUSR2)"):
+            job = self.run_job(script + "    %s\n" % end)
+            self.assertEqual(job.code, 5, end)
+            (process,) = job.processes
+            self.assertIn(process["ended"]["how"], ("exit", "exception"), end)
+            self.assertEqual(len(job.names()), 1, end)
+            self.assertEqual(job.names("*.part"), [], end)
+
+    def test_what_a_handler_raises_reaches_the_program(self):
+        script = """
+    import signal, torch
+    def late(*_): raise TimeoutError("late")
+    signal.signal(signal.SIGALRM, late)
+    torch.cuda.allocate(2 << 30)
+    snapshot = torch.cuda.memory._snapshot
+    def slow(device=None):
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        import time; time.sleep(0.2)
+        return snapshot()
+    torch.cuda.memory._snapshot = slow
+    try: torch.cuda.allocate(20 << 30)
+    except TimeoutError: print("late")
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+"""
+        job = self.run_job(script)
+        self.assertEqual((job.code, job.out), (0, "late\n"), job.err)
+
+    def test_the_program_does_not_see_the_hook(self):
+        script = """
+    import os, signal, threading, torch
+    def seen():
+        before = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(before)
+        old = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        return before, old, signal.getsignal(signal.SIGTERM), threading.active_count(), os.dup(0)
+    first = seen()
+    os.close(first[-1])
+    torch.cuda.allocate(2 << 30)
+    assert first == seen(), (first, seen())
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+        job = self.run_job(script)
+        self.assertEqual(job.code, 128 + signal.SIGTERM, job.err)
+        self.assertEqual(job.processes[0]["ended"], {"how": "signal", "signal": "SIGTERM"})
+        self.assertEqual(len(job.names()), 1)
+
+    def test_sigterm_in_pause(self):
+        """The program does nothing more, as it would not without us."""
+        script = TRAIN + """
+    import signal
+    print("ready", flush=True)
+    signal.pause()
+    print("went on")
+"""
+        folder, started = self.start_job(script)
+        time.sleep(0.1)
+        started.send_signal(signal.SIGTERM)
+        job = self.finish(folder, started)
+        self.assertEqual((job.code, job.out), (128 + signal.SIGTERM, ""))
+        self.assertEqual(len(job.names()), 1)
+
+    def test_a_process_that_closes_its_files(self):
+        """A daemon: its own files get the numbers of those that it closed, and nothing of ours."""
+        script = """
+    import ctypes, os, signal, sys, time, torch
+    torch.cuda.allocate(2 << 30)
+    ready = os.dup2(1, 200)
+    os.closerange(3, ready)
+    os.closerange(ready + 1, 4096)
+    own = [os.open("own%d" % i, os.O_CREAT | os.O_RDWR) for i in range(8)]
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    for _ in range(200):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.0005)
+    os.write(ready, b"ready\\n")
+    while sys.argv[1:] == ["python"]: time.sleep(0.01)
+    while True: ctypes.CDLL(None).sleep(1000000)
+"""
+        for place in ("python", "c"):
+            folder, line = self.command(script, (), place)
+            work = os.path.join(self.work.name, place)
+            os.mkdir(work)
+            started = subprocess.Popen(
+                line, env=self.environment(), cwd=work, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, universal_newlines=True,
+            )
+            self.assertEqual(started.stdout.readline(), "ready\n")
+            time.sleep(0.2)
+            started.send_signal(signal.SIGTERM)
+            job = self.finish(folder, started)
+            self.assertEqual(job.code, 128 + signal.SIGTERM, place)
+            sizes = [os.path.getsize(os.path.join(work, name)) for name in sorted(os.listdir(work))]
+            self.assertEqual(sizes, [0] * 8, place)
+
     def test_keyboard_interrupt(self):
         folder, started = self.start_job(self.WAIT)
         started.send_signal(signal.SIGINT)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Callable, TypeVar, overload
 
+from .hook.plimsoll_files import replace
 from .hook.plimsoll_history import ENTRIES, History, rank
 from .hook.plimsoll_owners import find
 
@@ -102,7 +104,7 @@ class Recording(contextlib.ContextDecorator):
         if self._torch is None:
             return
         if self._history is None:
-            self._history = History(self._torch, self._max_entries, _owners)
+            self._history = History(self._torch, self._max_entries)
         self._check_folder()
         self.active = True
         self.steps_done = 0
@@ -157,7 +159,8 @@ class Recording(contextlib.ContextDecorator):
         path = self.path
         with _or_say(f"{path} could not be written"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._history.write(str(path), why == _RAN_OUT)
+            names = _owners(self._torch) if why == _RAN_OUT else None
+            self._history.write(functools.partial(replace, str(path)), names)
             self.written = path
             _say(f"wrote {path} ({why}){_hint(path)}")
             return path

@@ -22,20 +22,26 @@ class Run:
 
     def log(self, text):
         try:
-            # One write each, at the end, so that the lines of several processes stay whole.
-            with open(os.path.join(self.folder, "log.txt"), "ab", buffering=0) as log:
-                log.write(("process %d: %s\n" % (os.getpid(), text)).encode("utf-8", "replace"))
+            line = "process %d: %s\n" % (os.getpid(), text)
+            folder = self.load("plimsoll_files").Folder(self.folder)
+            folder.append("log.txt", line.encode("utf-8", "replace"))
         except Exception:
             pass
 
     def load(self, name):
         """Another file of the hook, which is not on the program's path."""
+        if sys.modules.get(name):
+            return sys.modules[name]
         from importlib import util
 
         spec = util.spec_from_file_location(name, os.path.join(_HERE, name + ".py"))
         module = util.module_from_spec(spec)
         sys.modules[name] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
         return module
 
     def attach(self, torch):

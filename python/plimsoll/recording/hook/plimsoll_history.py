@@ -76,14 +76,27 @@ def _newer_options(begin):
     return options
 
 
+def _name_owners(snapshot, names):
+    """How many blocks have got the name of what keeps them."""
+    if not names or not isinstance(snapshot, dict):
+        return 0
+    owned = 0
+    for segment in snapshot.get("segments", []):
+        for block in segment.get("blocks", []):
+            name = names.get(block.get("address"))
+            if name is not None and block.get("state") == "active_allocated":
+                block["plimsoll_owner"] = name
+                owned += 1
+    return owned
+
+
 class History:
     """Of the process in which it began. A forked child cannot use CUDA: there it does nothing."""
 
-    def __init__(self, torch, max_entries, find_owners=None):
+    def __init__(self, torch, max_entries):
         self.torch = torch
         self.kind, self.device = accelerator(torch)
         self.max_entries = max_entries
-        self.find_owners = find_owners  # plimsoll_owners.find
         self.owner = None  # who switched it on: "plimsoll", or the "script"; None: nobody could
         self.ooms = 0
         self.last_oom = None
@@ -161,8 +174,11 @@ class History:
         self.ooms += 1
         self.last_oom = {"device": device, "requested": requested}
         self._allocations_then = None
-        allowed = _SHARE_OF_TIME * (time.monotonic() - self._begun)
-        return self.ooms <= _ALWAYS_WRITTEN or self.seconds <= allowed
+        return self.ooms <= _ALWAYS_WRITTEN or self.is_cheap()
+
+    def is_cheap(self):
+        """Whether writing took little of the job's time so far."""
+        return self.seconds <= _SHARE_OF_TIME * (time.monotonic() - self._begun)
 
     def wrote_out_of_memory(self):
         """The latest snapshot has what was alive when memory ran out."""
@@ -182,27 +198,18 @@ class History:
 
     # Snapshots.
 
-    def write(self, path, ran_out=False):
-        """Beside the file and then renamed: one that is there stays whole until then. What it
-        cost, and how much of the history it has. Where memory ran out, each block is told the
-        variable that keeps it: later those are gone."""
+    def write(self, replace, names=None):
+        """`replace(save)` writes the file by `save(file)`. `names` has the variable that keeps each
+        block, by address. Returns what it cost, and how much of the history it has."""
         begun = time.monotonic()
         self._allocations_then = None
         snapshot = self.device.memory._snapshot()
         self._name_nodes(snapshot)
-        owned = self._name_owners(snapshot) if ran_out and self.find_owners else 0
+        owned = _name_owners(snapshot, names)
         if self.budget and isinstance(snapshot, dict):
             # Whoever reads the file must know that the limit is the user's own.
             snapshot.setdefault("allocator_settings", {})["plimsoll_budget"] = self.budget
-        part = "%s.%d.part" % (path, os.getpid())
-        try:
-            with open(part, "wb") as file:
-                pickle.dump(snapshot, file, protocol=4)
-            size = os.path.getsize(part)
-            os.replace(part, path)
-        finally:
-            if os.path.exists(part):
-                os.unlink(part)
+        size = replace(lambda file: pickle.dump(snapshot, file, protocol=4))
         traces = snapshot.get("device_traces", []) if isinstance(snapshot, dict) else []
         events = [len(trace) for trace in traces]
         seconds = time.monotonic() - begun
@@ -234,20 +241,6 @@ class History:
                     augment(frames)
         except Exception:
             pass  # the names are a help, the snapshot is needed
-
-    def _name_owners(self, snapshot):
-        """How many blocks have got the name of what keeps them."""
-        names = self.find_owners(self.torch)
-        if not names or not isinstance(snapshot, dict):
-            return 0
-        owned = 0
-        for segment in snapshot.get("segments", []):
-            for block in segment.get("blocks", []):
-                name = names.get(block.get("address"))
-                if name is not None and block.get("state") == "active_allocated":
-                    block["plimsoll_owner"] = name
-                    owned += 1
-        return owned
 
     # Marks in the record.
 

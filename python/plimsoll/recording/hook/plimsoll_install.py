@@ -24,6 +24,9 @@ _FILES = {
     "plimsoll_graphs.py": "plimsoll_graphs.py",
     "plimsoll_nameless.py": "plimsoll_nameless.py",
     "plimsoll_register.py": "plimsoll_register.py",
+    "plimsoll_files.py": "plimsoll_files.py",
+    "plimsoll_work.py": "plimsoll_work.py",
+    "plimsoll_status.py": "plimsoll_status.py",
 }
 
 

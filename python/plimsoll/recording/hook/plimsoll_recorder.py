@@ -14,13 +14,18 @@ import atexit
 import functools
 import json
 import os
+import signal
 import socket
 import sys
-import threading
 import time
 
 _LONGEST_TEXT = 4000
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+# Seconds that the program waits for a file to be written. Schedulers kill a job half a minute after
+# the first signal.
+_PATIENCE = 300.0
+_PATIENCE_AT_ITS_END = 30.0
+# Signals that the program handles may come by the thousand: then few are written.
+_ALWAYS_WRITTEN = 3
 # What tells one job from another that records into the same folder: Slurm's steps, torchrun, Ray.
 _JOBS = (("SLURM_JOB_ID", "SLURM_STEP_ID"), ("TORCHELASTIC_RUN_ID",), ("RAY_JOB_ID",))
 # What plimsoll_owners imports, and these of each other: they are not on the program's path.
@@ -47,6 +52,13 @@ def _job():
     return None
 
 
+def _text_of(error):
+    try:
+        return str(error)[:_LONGEST_TEXT]
+    except Exception:
+        return ""  # the program's own __str__ fails
+
+
 def _program():
     """"ray::Trainer.step" of a worker of Ray's, which says so in its title; else the script."""
     try:
@@ -68,6 +80,8 @@ def _guarded(what):
             try:
                 return method(self, *args)
             except Exception as error:
+                if _is_a_handlers(error):
+                    raise
                 self.log("%s failed: %s: %s" % (what, type(error).__name__, error))
                 return None
 
@@ -76,17 +90,32 @@ def _guarded(what):
     return decorate
 
 
+def _is_a_handlers(error):
+    """Whether a signal handler of the program raised it, while instructions of ours ran."""
+    codes = set()
+    for number in range(1, signal.NSIG):
+        handler = signal.getsignal(number)
+        handler = getattr(handler, "__func__", handler)
+        codes.add(getattr(handler, "__code__", None))
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
+
+
 class _Recorder:
     def __init__(self, torch, run):
         self.torch = torch
         self.run = run
         self.common = run.load("plimsoll_history")
         most = int(os.environ.get("PLIMSOLL_RUN_MAX_ENTRIES", "0")) or self.common.ENTRIES
-        self.history = self.common.History(torch, most, self.find_owners)
-        self.folder = run.folder
+        self.history = self.common.History(torch, most)
+        self.folder = run.load("plimsoll_files").Folder(run.folder)
         self.log = run.log
+        self.work = run.load("plimsoll_work").Work(run.log)
         self.stem = None
-        self.lock = threading.Lock()
         self.begun = 0.0
         self.oom_file = None  # while the latest snapshot is that of an out-of-memory
         self.steps = 0
@@ -94,14 +123,17 @@ class _Recorder:
         self.error = None
         self.snapshots = {}
         self.signals = None
-        self.status = None  # the file for `plimsoll watch`
+        self.status = None
+        self.saved_for_signals = 0
+        self.saved_at_end = False
 
     # Beginning.
 
     @_guarded("starting to record")
     def start(self):
         self.begun = time.time()
-        if not self.make_folder():
+        self.work.do(self.make_folder, _PATIENCE)
+        if self.stem is None:
             return
         self.limit()
         self.record()
@@ -111,19 +143,18 @@ class _Recorder:
         atexit.register(self.on_exit)
         self.watch_hard_exit()
         self.watch_signals()
-        self.tell()
+        self.work.do(self.tell, _PATIENCE)
 
     def make_folder(self):
         """`plimsoll run` has made it; otherwise the first process does that uses CUDA."""
         try:
             if self.run.hook is None:
-                os.makedirs(self.folder, mode=0o700, exist_ok=True)
+                self.folder.make()
+            self.folder.check()
             self.tell()
-            return True
         except OSError as error:
             # There is no other place to say it.
             print("plimsoll: nothing is recorded: %s" % error, file=sys.stderr, flush=True)
-            return False
 
     @_guarded("the history")
     def record(self):
@@ -173,22 +204,33 @@ class _Recorder:
         # Forked processes end by it, and launchers use it; atexit is not called then.
         hard_exit = os._exit
 
-        def _exit(status):
-            self.end({"how": "exit", "status": status})
-            hard_exit(status)
+        @functools.wraps(hard_exit)
+        def _exit(*args, **named):
+            status = args[0] if args else named.get("status")
+            if isinstance(status, int):
+                self.end({"how": "exit", "status": int(status)}, _PATIENCE_AT_ITS_END)
+            hard_exit(*args, **named)
 
         os._exit = _exit
 
     @_guarded("watching signals")
     def watch_signals(self):
-        def told(name, deadly):
-            if deadly:
-                self.end({"how": "signal", "signal": name})
-            else:
-                self.save("signal")
-
-        self.signals = self.run.load("plimsoll_signals").Signals(told, self.report, self.log)
+        self.status = self.run.load("plimsoll_status").Status(self.run, self.history)
+        signals = self.run.load("plimsoll_signals")
+        self.signals = signals.Signals(self.on_signal, self.report, self.run)
         self.signals.watch()
+
+    def on_signal(self, name, deadly):
+        if deadly:
+            self.end({"how": "signal", "signal": name}, _PATIENCE_AT_ITS_END)
+        elif self.saved_for_signals < _ALWAYS_WRITTEN or self.history.is_cheap():
+            self.saved_for_signals += 1
+            self.work.do(functools.partial(self.save, "signal"), _PATIENCE)
+
+    def report(self):
+        """About once a second, from the thread that waits for signals."""
+        if self.history.mine() and self.ended is None:
+            self.status.report(self.steps)
 
     # Snapshots.
 
@@ -196,12 +238,16 @@ class _Recorder:
     def on_out_of_memory(self, may_write):
         if not may_write:
             return
-        with self.lock:
-            if self.oom_file:
-                self.set_aside("first" if self.history.ooms == 2 else None)
-            self.oom_file = self.write("out of memory", True)
-            self.history.wrote_out_of_memory()
-            self.tell()
+        # By this thread: autograd knows of each thread what it is at.
+        names = self.find_owners()
+        self.work.do(functools.partial(self.save_out_of_memory, names), _PATIENCE)
+
+    def save_out_of_memory(self, names):
+        if self.oom_file:
+            self.set_aside("first" if self.history.ooms == 2 else None)
+        self.oom_file = self.write("out of memory", names)
+        self.history.wrote_out_of_memory()
+        self.tell()
 
     def on_exit(self):
         self.tell_exit()
@@ -216,44 +262,42 @@ class _Recorder:
     def tell_exit(self):
         error = getattr(sys, "last_value", None)  # set before any excepthook is called
         if error is None:
-            self.end({"how": "exit"})
+            self.end({"how": "exit"}, _PATIENCE)
             return
-        self.end(
-            {
-                "how": "exception",
-                "type": type(error).__name__,
-                "text": str(error)[:_LONGEST_TEXT],
-            }
-        )
+        how = {"how": "exception", "type": type(error).__name__}
+        self.end(dict(how, text=_text_of(error)), _PATIENCE)
 
-    def end(self, how):
+    def end(self, how, longest):
         if not self.history.mine():
             return
-        if self.ended is not None:
-            with self.lock:
-                return  # once the other thread has written
-        self.ended = how
-        self.save("signal" if how["how"] == "signal" else "exit")
+        if self.ended is None:
+            self.ended = how
+        self.work.do(self.save_at_end, longest)
+
+    def save_at_end(self):
+        """Once: the main thread and the one that waits for signals may both ask for it."""
+        if not self.saved_at_end:
+            self.saved_at_end = True
+            self.save("signal" if self.ended["how"] == "signal" else "exit")
 
     @_guarded("a snapshot")
     def save(self, at):
-        with self.lock:
-            self.keep_text()
-            # Where it only unwound since an out-of-memory, that snapshot shows what was alive.
-            if not self.oom_file or not self.history.only_unwound():
-                if self.oom_file:
-                    self.set_aside("last")
-                self.write(at)
-            self.tell()
+        self.keep_text()
+        # Where it only unwound since an out-of-memory, that snapshot shows what was alive.
+        if not self.oom_file or not self.history.only_unwound():
+            if self.oom_file:
+                self.set_aside("last")
+            self.write(at)
+        self.tell()
 
     def set_aside(self, name):
         """The snapshot of an out-of-memory that the process survived makes way for the next."""
         old, self.oom_file = self.oom_file, None
         if name is None:
             return
-        kept = os.path.join("ooms", "%s.%s.pickle" % (self.stem, name))
-        os.makedirs(os.path.join(self.folder, "ooms"), exist_ok=True)
-        os.replace(os.path.join(self.folder, old), os.path.join(self.folder, kept))
+        kept = "%s.%s.pickle" % (self.stem, name)
+        self.folder.move(old, self.folder.inside("ooms"), kept)
+        kept = os.path.join("ooms", kept)
         self.snapshots[kept] = dict(self.snapshots.pop(old), file=kept)
 
     @_guarded("the error text")
@@ -266,19 +310,22 @@ class _Recorder:
         # As torchrun spells it: by this the text finds its snapshot.
         rank = "[rank%d]: " % rank if rank is not None else ""
         self.error = self.name() + ".error.txt"
-        with open(os.path.join(self.folder, self.error), "w") as file:
-            file.write("%s%s: %s\n" % (rank, self.ended["type"], text))
+        text = "%s%s: %s\n" % (rank, self.ended["type"], text)
+        self.folder.replace_text(self.error, text)
 
     @_guarded("naming what keeps tensors")
-    def find_owners(self, torch):
+    def find_owners(self):
+        begun = time.monotonic()
         for name in _BEFORE_OWNERS:
             self.run.load(name)
-        return self.run.load("plimsoll_owners").find(torch)
+        names = self.run.load("plimsoll_owners").find(self.torch)
+        self.history.seconds += time.monotonic() - begun
+        return names
 
-    def write(self, at, ran_out=False):
+    def write(self, at, names=None):
         self.settle_rank()
         name = self.name() + ".pickle"
-        written = self.history.write(os.path.join(self.folder, name), ran_out)
+        written = self.history.write(functools.partial(self.folder.replace, name), names)
         self.snapshots[name] = dict(written, file=name, at=at)
         return name
 
@@ -288,7 +335,7 @@ class _Recorder:
         """Programs that start their ranks themselves tell them only after CUDA has begun."""
         unnamed = self.stem is not None and not self.stem.startswith("rank")
         if unnamed and not self.snapshots and self.common.rank() is not None:
-            os.unlink(os.path.join(self.folder, self.stem + ".json"))
+            self.folder.remove(self.stem + ".json")
             self.stem = None
 
     def name(self):
@@ -302,8 +349,7 @@ class _Recorder:
             # Another machine that shares the folder may have a process of that number.
             stem = wanted if i == 1 else "%s-%d" % (wanted, i)
             try:
-                path = os.path.join(self.folder, stem + ".json")
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                self.folder.create(stem + ".json")
                 self.stem = stem
                 return stem
             except FileExistsError:
@@ -342,99 +388,4 @@ class _Recorder:
                 "seconds": round(self.history.seconds, 4),
             }
         )
-        path = os.path.join(self.folder, self.name() + ".json")
-        with open(path + ".part", "w") as file:
-            file.write(text)
-        os.replace(path + ".part", path)
-
-    # For `plimsoll watch`: about once a second, from the thread that waits for signals.
-
-    def report(self):
-        if not self.history.mine() or self.ended is not None or self.status == "":
-            return
-        try:
-            self.write_status()
-        except Exception as error:
-            self.status = ""  # once is enough
-            self.log("reporting to watch failed: %s: %s" % (type(error).__name__, error))
-
-    def write_status(self):
-        if self.status is None:
-            # Several machines may share the folder.
-            name = "%s.pid%d.status" % (socket.gethostname().replace("/", "_"), os.getpid())
-            self.status = os.path.join(self.run.hook or self.enter_register(), name)
-        devices = map(self.device_status, range(self.history.device.device_count()))
-        text = json.dumps(
-            {
-                "schema": "plimsoll.status/1",
-                "pid": os.getpid(),
-                "host": socket.gethostname(),
-                "rank": self.common.rank(),
-                "wrote": time.time(),
-                "optimizer_steps": self.steps,
-                "budget": int(os.environ.get("PLIMSOLL_RUN_BUDGET", "0")) or None,
-                "pinned": self.pinned(),
-                "devices": [device for device in devices if device is not None],
-            }
-        )
-        with open(self.status + ".part", "w") as file:
-            file.write(text)
-        os.replace(self.status + ".part", self.status)
-
-    def enter_register(self):
-        """Where `plimsoll watch` looks for runs; `plimsoll run` has entered its own."""
-        register = self.run.load("plimsoll_register")
-        folder = os.path.join(self.folder, "status")
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        entry = register.enter(folder)
-        if entry is not None:
-            atexit.register(register.leave, entry, os.getpid())
-        return folder
-
-    def pinned(self):
-        """Bytes of the host that PyTorch's allocator has page-locked, in use or cached; None where
-        this release does not tell. Its own counters: nothing is asked of the device."""
-        statistics = getattr(self.torch.cuda.memory, "host_memory_stats_as_nested_dict", None)
-        try:
-            told = statistics()
-            # What is cached is in the one or in the other, by release.
-            return int((told.get("reserved_bytes") or told["allocated_bytes"])["current"])
-        except Exception:
-            return None
-
-    def device_status(self, device):
-        # Asks the allocator, not the device.
-        statistics = self.history.device.memory_stats_as_nested_dict(device)
-        reserved = statistics.get("reserved_bytes", {}).get("all", {})
-        allocated = statistics.get("allocated_bytes", {}).get("all", {})
-        if not reserved.get("peak"):
-            return None
-        uuid = getattr(self.history.device.get_device_properties(device), "uuid", None)
-        return {
-            "device": device,
-            "gpu": self.driver_index(device),
-            "uuid": str(uuid).lower() if uuid is not None else None,
-            "allocated": allocated["current"],
-            "reserved": reserved["current"],
-            "peak_allocated": allocated["peak"],
-            "peak_reserved": reserved["peak"],
-            "private_pools": self.private_pools(device),
-            "rejections": statistics.get("num_oom_rejections"),
-        }
-
-    def private_pools(self, device):
-        """Bytes in pools of CUDA graphs and of MemPools; None where this release does not tell."""
-        try:
-            return int(self.history.device.private_pool_memory_reserved(device))
-        except Exception:
-            return None
-
-    def driver_index(self, device):
-        """As the driver counts, which knows nothing of CUDA_VISIBLE_DEVICES, or of ROCm's."""
-        told = [os.environ[name] for name in _VISIBLE if name in os.environ]
-        if not told:
-            return device
-        if len(set(told)) > 1:
-            return None  # one counts those that the other lets through
-        visible = [entry.strip() for entry in told[0].split(",")]
-        return self.common.whole_number(visible[device]) if device < len(visible) else None
+        self.folder.replace_text(self.name() + ".json", text)
