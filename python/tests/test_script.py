@@ -564,7 +564,8 @@ def test_sizes_that_data_decide_are_told(tmp_path: Path) -> None:
         ),
         ("print('nothing')", "without a step of an optimizer"),
         ("open('/nowhere/at/all')", "train.py:7 in <module>: FileNotFoundError"),
-        pytest.param("sys.exit(3)", "exit code 3", marks=pytest.mark.nightly),
+        pytest.param("sys.exit(3)", "with exit code 3", marks=pytest.mark.nightly),
+        ("sys.exit('no data here')", "the script ended itself: no data here"),
     ],
 )
 def test_what_cannot_work_is_said(tmp_path: Path, text: str, words: str) -> None:

@@ -112,6 +112,7 @@ std::optional<Error> Capture(const StepRequest& request, const std::string& to) 
          .lengths = request.script.lengths,
          .data_seconds = request.script.data ? request.script.data_seconds : 0,
          .assume = request.script.assume,
+         .allow_network = request.script.allow_network,
          .gpu = gpu,
          .every_precision = request.every_precision || request.precision == kAutocast,
          .step_file = to});
@@ -185,6 +186,12 @@ void ScriptFlags::AddPointsTo(Flags& flags) {
       "columns that go into layers in 8 bits, 0 to 1; none unless given); with commas, "
       "or again",
       [this](const std::string& text) { return ReadAssumptions(text, assume); });
+  flags.Switch("--allow-network", allow_network,
+               "with --run: let the script connect to other machines, which is refused unless "
+               "this is given. What the script changes in files goes to copies that are thrown "
+               "away, with this flag too. Where the kernel makes no namespaces, only Python's own "
+               "functions are held back (not other programs, nor libraries in C), and a line says "
+               "so");
 }
 
 Result<Job> AtAskedLength(Job job, const std::optional<std::int64_t>& length) {
@@ -274,6 +281,9 @@ std::optional<Error> CheckSource(const ScriptFlags& flags, const std::vector<std
   if (!flags.run && !configuration && flags.assume != Assumptions{}) {
     return Error{.message = "--assume is for what --run captures",
                  .hint = "add --run; a step file has what was assumed when it was captured"};
+  }
+  if (!flags.run && flags.allow_network) {
+    return Error{.message = "--allow-network is for the script behind --run", .hint = "add --run"};
   }
   if (!flags.run && flags.lengths) {
     return Error{.message = "--lengths are those that --run captures", .hint = "give --length"};

@@ -34,9 +34,11 @@ struct ScriptFlags {
   double data_seconds = 50;
   /// Of values that a capture does not have.
   Assumptions assume;
+  /// The script may connect to other machines.
+  bool allow_network = false;
 
   void AddTo(Flags& flags);
-  /// A part of it: lengths, and what is assumed of values.
+  /// A part of it: lengths, what is assumed of values, and the network.
   void AddPointsTo(Flags& flags);
 };
 

@@ -14,6 +14,7 @@
 #include "files/output.h"
 #include "launch/child.h"
 #include "launch/scratch.h"
+#include "launch/shell_command.h"
 
 namespace plimsoll {
 
@@ -99,6 +100,7 @@ std::optional<Error> RunPackage(const std::string& python, const std::vector<std
 }  // namespace
 
 std::optional<Error> CaptureScript(const ScriptJob& job) {
+  if (std::optional<Error> error = RefuseShell(job.command)) return error;
   std::vector<std::string> flags = {"-o", job.step_file, "--gpu", job.gpu};
   if (job.batches) {
     flags.insert(flags.end(),
@@ -114,6 +116,7 @@ std::optional<Error> CaptureScript(const ScriptJob& job) {
   if (job.lengths) flags.insert(flags.end(), {"--lengths", *job.lengths});
   if (job.length) flags.insert(flags.end(), {"--length", std::to_string(*job.length)});
   if (job.every_precision) flags.emplace_back("--every-precision");
+  if (job.allow_network) flags.emplace_back("--allow-network");
   std::optional<Error> error = RunPackage(PythonOf(job.command), flags, job.command);
   if (error && error->message.starts_with("there is no program")) {
     error->hint = "give the command as you type it to train: python train.py";

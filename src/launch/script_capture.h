@@ -28,6 +28,8 @@ struct ScriptJob {
   /// To look through an epoch's data; 0: they are not looked through.
   double data_seconds = 0;
   Assumptions assume = {};
+  /// Connections of the script to other machines are refused unless this is set.
+  bool allow_network = false;
   std::string gpu;
   /// In every precision that `plan` compares.
   bool every_precision = false;

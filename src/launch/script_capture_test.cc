@@ -67,6 +67,19 @@ TEST_F(ScriptCapture, TheArchiveIsRunWithTheCommand) {
   EXPECT_TRUE(text.ends_with(" -- " + python + " train.py {batch}\n")) << text;
 }
 
+TEST_F(ScriptCapture, TheNetworkIsAllowedWhereThatIsAsked) {
+  const std::string python = Program("python", "out=\"$3\"\necho \"$@\" > \"$out\"\n");
+  ScriptJob job = Job(python);
+  for (const bool allowed : {false, true}) {
+    job.allow_network = allowed;
+    ASSERT_FALSE(CaptureScript(job));
+    const Result<Input> made = Input::Open(job.step_file);
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->bytes().find(" --allow-network ") != std::string::npos, allowed)
+        << made->bytes();
+  }
+}
+
 TEST_F(ScriptCapture, WhatIsAssumedIsPassedOn) {
   const std::string python = Program("python", "out=\"$3\"\necho \"$@\" > \"$out\"\n");
   ScriptJob job = Job(python);

@@ -214,7 +214,7 @@ def _found_by_lightning(files: SavedFiles) -> list[Patch]:
         real = getattr(local, name)
 
         def call(self: Any, path: Any, *args: Any, **kwargs: Any) -> bool:
-            return files.exists(path) or bool(real(self, path, *args, **kwargs))
+            return files.has(path) or bool(real(self, path, *args, **kwargs))
 
         return Patch(local, name, call)
 

@@ -552,9 +552,16 @@ class ComingDue:
             return None
         try:
             with open(path, "rb") as file:
-                tree = self.marker.marked(file.read(), path)
+                return self.marked_code(file.read(), path)
+        except OSError:
+            return None
+
+    def marked_code(self, source: bytes, path: str) -> CodeType | None:
+        """Likewise, of what was read."""
+        try:
+            tree = self.marker.marked(source, path)
             return None if tree is None else compile(tree, path, "exec", dont_inherit=True)
-        except (OSError, SyntaxError, ValueError, RecursionError):
+        except (SyntaxError, ValueError, RecursionError):
             return None
 
     # A compiler looks into functions, and is to see nothing there.

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, NoReturn
 
@@ -29,11 +30,12 @@ from ..events.merge import NOTHING_COMPILED, is_compiled, merged, steps_of
 from ..events.points import LENGTHS, Points, lengths_for
 from ..events.sequence import head_of, sequence_of
 from ..events.step_file import Tables
+from ..isolation.filling import ended_before_full
+from ..isolation.means import Means, choose, enter, scratch_folder, weaker
 from .autocast_settings import NAME, NOT_FOLLOWED
 from .epoch import data_section
 from .keeper import end_with_parent, how_it_ended, run_beside
 from .launchers import PLACE, at_point, name_of_length, ranks_of, script_of
-from .made import MadePaths
 from .progress import Progress, said
 from .run import HostPeaks, NotFollowed, Run, RunResult, Stretch, read_outcome
 
@@ -60,32 +62,31 @@ def capture_script(
     gpu: str,
     stated: Assumptions = NOTHING_STATED,
     every_precision: bool = False,
+    allow_network: bool = False,
 ) -> dict[str, Any]:
     """The step file's document. `every_precision`: in each that a plan compares."""
     words, ranks = script_of(command), ranks_of(command)
+    own = Run(words, None, gpu, ranks, stated=stated, allow_network=allow_network)
     if sizes.data_seconds:
-        return _as_it_stands(words, gpu, ranks, stated, sizes.data_seconds)
+        return _as_it_stands(own, sizes.data_seconds)
     own_batch = any(PLACE in word for word in command)
     points = _points(command, sizes, max(ranks, 1) if own_batch else 1)
 
     def runs_at(points: Points, compiles: bool) -> list[Run]:
         few, many = points.batches
         return [
-            Run(
-                at_point(words, points.named(index)),
-                None if own_batch else point[0],
-                gpu,
-                ranks,
-                Stretch(few, many) if point[0] == many else None,
+            own._replace(
+                words=at_point(words, points.named(index)),
+                loader_batch=None if own_batch else point[0],
+                stretch=Stretch(few, many) if point[0] == many else None,
                 compiles=compiles,
-                stated=stated,
             )
             for index, point in enumerate(points.at)
         ]
 
     runs = _served_whole(runs_at(points, compiles=False))
     if not own_batch and not runs[0].loader_batches:
-        return _as_it_stands(words, gpu, ranks, stated, sizes.data_seconds)
+        return _as_it_stands(own)
     compiled = None
     if any(run.compiles for run in runs):
         print("plimsoll: the script compiles; its code is written now", file=sys.stderr)
@@ -104,9 +105,10 @@ def capture_script(
         document["own_batch"] = runs[0].loader_batches[0]
     trains = not runs[0].serves
     if trains and document["sizes_change"] and points.inline and (sizes.batch or not own_batch):
-        own = at_point(words, {"batch": sizes.batch}) if own_batch and sizes.batch else words
+        if own_batch and sizes.batch:
+            own = own._replace(words=at_point(words, {"batch": sizes.batch}))
         with contextlib.suppress(CaptureError):  # then the first steps at two batches are all
-            document["as_it_stands"] = _as_it_stands(own, gpu, ranks, stated)
+            document["as_it_stands"] = _as_it_stands(own)
     return document
 
 
@@ -162,14 +164,11 @@ _STEPS, _SECONDS = 60, 120.0
 _STEPS_OF_DATA = 12
 
 
-def _as_it_stands(
-    words: list[str], gpu: str, ranks: int, stated: Assumptions, data_seconds: float = 0.0
-) -> dict[str, Any]:
+def _as_it_stands(own: Run, data_seconds: float = 0.0) -> dict[str, Any]:
     """Many steps of the script with the batches that it makes; fewer of one whose loader tells the
     sizes of the rest."""
     steps = _STEPS_OF_DATA if data_seconds else _STEPS
-    whole = Run(words, None, gpu, ranks, None, steps, _SECONDS, data_seconds, stated=stated)
-    run = _followed([whole])[0]
+    run = _followed([own._replace(steps=steps, seconds=_SECONDS, data_seconds=data_seconds)])[0]
     tables = Tables(inline=False)
     sequence = sequence_of(run.recorded, tables)
     if sequence is None:
@@ -183,7 +182,7 @@ def _as_it_stands(
     return {
         **head_of(sequence),
         **data,
-        **_facts([run], gpu, sum(row[0] == "part" for row in rows), tables),
+        **_facts([run], own.gpu, sum(row[0] == "part" for row in rows), tables),
         "own_batch": sequence.points[0][0],
         **tables.document(),
         "variants": [{"precision": "as_written", "events": rows}],
@@ -445,35 +444,68 @@ def run_each(runs: list[Run]) -> list[RunResult]:
     from .process import load_all
 
     load_all()
-    with tempfile.TemporaryDirectory() as folder:
-        places = [os.path.join(folder, str(number)) for number in range(len(runs))]
+    means = _means(runs[0].allow_network)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-"))
+        results = os.path.join(folder, "results")
+        os.mkdir(results)
+        places = [os.path.join(results, str(number)) for number in range(len(runs))]
+        layers = [
+            stack.enter_context(scratch_folder(folder, f"layers{number}"))
+            for number in range(len(runs))
+        ]
         progress = [Progress() for _ in runs]
-        made = MadePaths(os.path.join(folder, "made"))
-        functions = [functools.partial(_run, *one, made) for one in zip(runs, places, progress)]
+        functions = [
+            functools.partial(_run, *one, means) for one in zip(runs, places, layers, progress)
+        ]
         at_once = max(2, os.cpu_count() or 1)
         codes: list[int] = []
         for begin in range(0, len(functions), at_once):
             some = slice(begin, begin + at_once)
-            speak = functools.partial(said, progress[some], runs[begin].steps)
-            try:
-                codes += run_beside(functions[some], speak)
-            finally:
-                made.remove()
+            waiting = functools.partial(_waiting, progress[some], runs[begin].steps, folder)
+            codes += run_beside(functions[some], waiting)
             if any(codes):
                 break
         return [_found(place, code) for place, code in zip(places, codes)]
 
 
-def _run(run: Run, place: str, progress: Progress, made: MadePaths) -> None:
+@contextlib.contextmanager
+def _waiting(runs: list[Progress], steps: int, folder: str) -> Iterator[None]:
+    def end() -> None:
+        for run in runs:
+            run.end_process()
+
+    with said(runs, steps), ended_before_full(folder, end) as filling:
+        yield
+    if filling.taken:
+        raise CaptureError(
+            f"the script's copies of files have taken {shown(filling.taken)}, half of what was "
+            f"free in {os.path.dirname(folder)}",
+            hint="Give it arguments with which it writes less, or name a larger disk in TMPDIR",
+        )
+
+
+@functools.cache
+def _means(allow_network: bool) -> Means:
+    """By which the script is held back. What is weaker than a namespace is said, once."""
+    means = choose(allow_network)
+    if means.why_not:
+        print(f"plimsoll: {weaker(means, allow_network)}", file=sys.stderr)
+    return means
+
+
+def _run(run: Run, place: str, layers: str, progress: Progress, means: Means) -> None:
     """In the process of the run. Does not return."""
     output = os.open(place + ".said", os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.environ.update(_environment(run.ranks))
+    progress.begin()
+    held = enter(means, layers, os.path.dirname(place))
     from .process import run_script
 
-    run_script(place, run, progress, made)
+    run_script(place, run, progress, held)
 
 
 def _found(place: str, code: int) -> RunResult:
@@ -545,6 +577,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--gpu", default="H200")
     parser.add_argument("--assume", default="", help="of values: routing=worst,mask=0.25")
     parser.add_argument("--every-precision", action="store_true", help="in autocast too")
+    parser.add_argument("--allow-network", action="store_true", help="let the script connect")
     parser.add_argument("--complaint", help=argparse.SUPPRESS)
     flags = parser.parse_args(before)
     signal.signal(signal.SIGTERM, _terminated)
@@ -566,7 +599,9 @@ def main(arguments: list[str]) -> int:
             whole_number(flags.batch) if flags.batch else None,
             flags.data,
         )
-        document = capture_script(command, sizes, flags.gpu, stated, flags.every_precision)
+        document = capture_script(
+            command, sizes, flags.gpu, stated, flags.every_precision, flags.allow_network
+        )
         for one in filter(None, (document, document.get("as_it_stands"))):
             add_answers(one, one["notes"].append, sizes.batch)
         Capture(document).write(flags.output)

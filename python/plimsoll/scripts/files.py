@@ -1,5 +1,5 @@
-"""Files of a script that is followed beyond its steps: nothing on the disk is changed by it, and
-what it saves it can load again, as far as memory is concerned."""
+"""Files of a script that is followed beyond its steps: what it saves it can load again, as far as
+memory is concerned. That nothing on the disk is changed is the work of isolation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import builtins
 import io
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,6 @@ from torch.utils._mode_utils import no_dispatch
 from ..base.patching import Patch
 from ..events.recorder import on_device
 from .follower import Follower
-from .made import MadePaths
 
 
 class _Tensor(NamedTuple):
@@ -39,20 +37,13 @@ class _Tensor(NamedTuple):
 
 #: Elements of such.
 _SMALL = 1 << 14
-#: How names of files end that have settings.
-_SETTINGS = (".json", ".txt", ".yaml", ".yml")
 
 
 class SavedFiles:
     """By path."""
 
-    def __init__(self, made: MadePaths) -> None:
+    def __init__(self) -> None:
         self._files: dict[str, Any] = {}
-        #: The script looks into them.
-        self.made = made
-        #: By path: where a text that was written beyond the steps is in truth.
-        self._texts: dict[str, str] = {}
-        self._texts_in = ""
 
     def save(self, obj: Any, file: Any) -> None:
         path = _path(file)
@@ -70,41 +61,14 @@ class SavedFiles:
     def has(self, file: Any) -> bool:
         return bool(self._files) and _path(file) in self._files
 
-    def exists(self, file: Any) -> bool:
-        """For the script."""
-        return self.has(file) or self.text_at(file) is not None
-
-    def is_foreign(self, file: Any) -> bool:
-        """Another run of the script made it: to this one it is not there."""
-        path = _path(file)
-        return path is not None and self.made.of_others_alone(path)
-
-    def text_at(self, file: Any) -> str | None:
-        """Where to read it."""
-        return self._texts.get(_path(file) or "") if self._texts else None
-
-    def place_of_text(self, file: Any) -> str | None:
-        """Where to write one that libraries read again: settings beside weights."""
-        path = _path(file)
-        if path is None or not path.endswith(_SETTINGS):
-            return None
-        if not self._texts_in:
-            self._texts_in = tempfile.mkdtemp(prefix="plimsoll-texts-")
-        return self._texts.setdefault(path, os.path.join(self._texts_in, str(len(self._texts))))
-
     def move(self, source: Any, target: Any) -> None:
         """A file, or all that is in a folder."""
         old, new = _path(source), _path(target)
         if old is None or new is None:
             return
-        for known in (self._files, self._texts):
-            for path in list(known):
-                if path == old or path.startswith(old + os.sep):
-                    known[new + path[len(old) :]] = known.pop(path)
-
-    def remove_texts(self) -> None:
-        if self._texts_in:
-            shutil.rmtree(self._texts_in, ignore_errors=True)
+        for path in list(self._files):
+            if path == old or path.startswith(old + os.sep):
+                self._files[new + path[len(old) :]] = self._files.pop(path)
 
     def largest_through_host(self, file: Any, map_location: Any) -> int:
         """Of what a load brings to a device: one storage after the other is read to the host."""
@@ -226,24 +190,26 @@ def _storages(value: Any, whole: bool) -> dict[int, int]:
     return {storage._cdata: storage.nbytes() for storage in storages}
 
 
-def untouched_files(follower: Follower, files: SavedFiles) -> list[Patch]:
-    """Beyond the steps what is written goes nowhere, and nothing is moved or removed."""
+def files_beyond_steps(follower: Follower, files: SavedFiles) -> list[Patch]:
+    """Beyond the steps large files are not written. What is asked of files that are not there, as
+    they were saved or were large, is taken to be done."""
     open_real = builtins.open
 
     def open_file(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        writes = any(sign in mode for sign in "wax+")
-        if writes and follower.is_beyond_steps and not isinstance(file, int):
-            file = (files.place_of_text(file) if mode in ("w", "wt") else None) or os.devnull
-            mode = mode.replace("x", "w")
-        elif not writes:
-            file = files.text_at(file) or file
+        is_new = "b" in mode and any(sign in mode for sign in "wx")
+        # A file of its own opens what has a name already: temporary ones.
+        has_name = not isinstance(file, int) and "opener" not in kwargs
+        if is_new and has_name and follower.is_beyond_steps:
+            file, mode = os.devnull, mode.replace("x", "w")
         return open_real(file, mode, *args, **kwargs)
 
-    def unless_beyond(owner: Any, name: str) -> Patch:
+    def if_there(owner: Any, name: str) -> Patch:
         real = getattr(owner, name)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return None if follower.is_beyond_steps else real(*args, **kwargs)
+        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if follower.is_beyond_steps and _is_missing(path):
+                return None
+            return real(path, *args, **kwargs)
 
         return Patch(owner, name, call)
 
@@ -252,72 +218,45 @@ def untouched_files(follower: Follower, files: SavedFiles) -> list[Patch]:
 
         def call(source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
             if follower.is_beyond_steps:
-                return files.move(source, target)
+                files.move(source, target)
+                if _is_missing(source):
+                    return None
             return real(source, target, *args, **kwargs)
 
         return Patch(owner, name, call)
 
     patches = [Patch(builtins, "open", open_file), Patch(io, "open", open_file)]
-    for name in ("remove", "unlink", "rmdir", "removedirs", "truncate", "chmod", "link", "symlink"):
-        patches.append(unless_beyond(os, name))
+    for name in ("remove", "unlink", "rmdir", "removedirs", "truncate", "chmod", "link"):
+        patches.append(if_there(os, name))
     for name in ("rmtree", "copy", "copy2", "copyfile", "copytree"):
-        patches.append(unless_beyond(shutil, name))
+        patches.append(if_there(shutil, name))
     patches += [moved(os, "rename"), moved(os, "replace"), moved(shutil, "move")]
-    return [*patches, *_making(follower, files), *_existing(files)]
+    return [*patches, *_existing(files)]
 
 
-def _making(follower: Follower, files: SavedFiles) -> list[Patch]:
-    """Folders are made, since scripts list what is in them, and so are temporary files, which have
-    nothing in them: all of them go when the script ends."""
-    make_folder, open_real, is_folder = os.mkdir, os.open, os.path.isdir
-
-    def mkdir(path: Any, *args: Any, **kwargs: Any) -> None:
-        known = _path(path)
-        if not follower.is_beyond_steps or known is None:
-            return make_folder(path, *args, **kwargs)
-        with files.made.alone():
-            # What is there already was removed, as the script has it, or is another run's.
-            if not (is_folder(known) and files.made.has(known)):
-                make_folder(path, *args, **kwargs)
-            files.made.add(known)
-
-    def open_new(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
-        known = _path(path)
-        is_new = follower.is_beyond_steps and bool(flags & os.O_CREAT) and known is not None
-        is_new = is_new and not os.path.lexists(path)
-        number = open_real(path, flags, *args, **kwargs)
-        if is_new and known is not None:
-            files.made.add(known)
-        return number
-
-    return [Patch(os, "mkdir", mkdir), Patch(os, "open", open_new)]
+def _is_missing(path: Any) -> bool:
+    """On the disk, whatever was saved."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except (OSError, TypeError, ValueError):
+        return False  # the real function says what is wrong
+    return False
 
 
 def _existing(files: SavedFiles) -> list[Patch]:
     """A script that loads what it saved asks first whether that is there."""
 
-    def asked(owner: Any, name: str, of_files: bool = True) -> Patch:
+    def asked(owner: Any, name: str) -> Patch:
         real = getattr(owner, name)
 
         def call(path: Any, *args: Any, **kwargs: Any) -> bool:
-            if of_files and files.exists(path):
-                return True
-            return bool(real(path, *args, **kwargs)) and not files.is_foreign(path)
+            return files.has(path) or bool(real(path, *args, **kwargs))
 
         return Patch(owner, name, call)
-
-    names_in = os.listdir
-
-    def listed(path: Any = None) -> list[Any]:
-        names = names_in(path)
-        if isinstance(path, (int, bytes)):
-            return names
-        return [one for one in names if not files.is_foreign(os.path.join(path or "", one))]
 
     return [
         *(asked(os.path, name) for name in ("exists", "lexists", "isfile")),
         *(asked(Path, name) for name in ("exists", "is_file")),
-        asked(os.path, "isdir", of_files=False),
-        asked(Path, "is_dir", of_files=False),
-        Patch(os, "listdir", listed),
     ]

@@ -14,8 +14,8 @@ import runpy
 import sys
 import time
 import traceback
-from types import TracebackType
-from typing import NoReturn
+from types import CodeType, TracebackType
+from typing import Callable, NoReturn
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ..base.errors import CaptureError, in_a_line
 from ..base.gpus import capability
 from ..base.notes import Notes
-from ..base.patching import patched
+from ..base.patching import Patch, patched
 from ..base.places import current_line, in_own_file, line_of
 from ..base.seed import fixed_seed
 from ..capturing.api import settings_of_torch
@@ -37,11 +37,13 @@ from ..capturing.recurrent import recurrent_as_one_call
 from ..capturing.torch_errors import clear_errors
 from ..events.event import Parameter, Recorded
 from ..events.pieces_of_run import NotEven
+from ..isolation.network import Refusals, guarded
 from ..knowledge.values import Values
 from ..world.device import phantom_device
 from ..world.draws import Draws
 from ..world.libraries import libraries_not_tracing
 from ..world.model import building
+from ..world.phantom import prepare
 from ..world.quantized import products_of_quantized_weights
 from ..world.surroundings import surroundings
 from .autocast import Autocast
@@ -49,7 +51,7 @@ from .checkpoints import LibrariesFiles
 from .files import SavedFiles
 from .generating import Generating, is_there
 from .later import EVALUATION
-from .made import MadePaths
+from .notebook import is_notebook, run_notebook
 from .progress import Progress
 from .run import STEPS, Failure, NotFollowed, Outcome, Run, RunResult, write_outcome
 from .schedules import brought_forward
@@ -70,7 +72,7 @@ SERVED_SECONDS = 150.0
 class _Process:
     """One run, from the script's first line to the end of the process."""
 
-    def __init__(self, place: str, run: Run, progress: Progress, made: MadePaths) -> None:
+    def __init__(self, place: str, run: Run, progress: Progress, held: list[Patch]) -> None:
         self._place = place
         self._run = run
         self._progress = progress
@@ -80,7 +82,8 @@ class _Process:
         self._lost_at = self._lost_by = ""
         self._notes = Notes()
         self._settings = ScriptSettings()
-        self._files = SavedFiles(made)
+        self._files = SavedFiles()
+        self._held = held
         self._places = ScriptPlaces()
         values = Values(self._notes, has_data=True, stated=run.stated)
         self._recorder = ScriptRecorder(self._places, values)
@@ -88,6 +91,7 @@ class _Process:
         # The order of shuffled data matters where many steps are followed.
         self._recorder.draws = Draws() if run.steps > STEPS else None
         self._contexts = contextlib.ExitStack()
+        self._refusals = Refusals()
         self._compiling = Compiling(run.gpu, self._notes, run.compiles, os.path.dirname(place))
         self._capability = capability(run.gpu) or (9, 0)
         if capability(run.gpu) is None:
@@ -132,6 +136,7 @@ class _Process:
         )
         with self._contexts as stack:
             for context in (
+                patched(self._held),
                 phantom_device(run.gpu),
                 collector_paused(),
                 fixed_seed(),
@@ -151,13 +156,14 @@ class _Process:
                 self._autocast.watching(),
                 clear_errors(self._notes),
                 patched(watch.patches()),
+                patched([] if run.allow_network else guarded(self._refusals)),
             ):
                 stack.enter_context(context)  # type: ignore[arg-type]
             try:
-                _execute(run.words)
+                _execute(run.words, watch.coming_due.marked_code)
             except SystemExit as end:
                 if end.code and not watch.steps:
-                    raise CaptureError(f"the script ended itself: exit code {end.code}") from end
+                    raise CaptureError(_said_at_exit(end.code)) from end
             except Exception as error:
                 if not watch.later.begun:
                     raise
@@ -218,7 +224,6 @@ class _Process:
     def finish(self) -> NoReturn:
         """With what was seen."""
         self._watch.is_over = True
-        self._files.remove_texts()
         try:
             result = self._result()
         except CaptureError as error:
@@ -226,7 +231,9 @@ class _Process:
         _leave(self._place, result)
 
     def fail(self, error: CaptureError) -> NoReturn:
-        _leave(self._place, Failure.of(error))
+        """A script to which a connection was refused may have ended because of that."""
+        failure = Failure.of(error)
+        _leave(self._place, failure._replace(hint=self._refusals.hint or failure.hint))
 
     def _result(self) -> RunResult:
         watch, recorder = self._watch, self._recorder
@@ -360,8 +367,20 @@ def _leave(place: str, outcome: Outcome) -> NoReturn:
     os._exit(2 if isinstance(outcome, Failure) else 0)
 
 
-def _execute(words: list[str]) -> None:
-    if words[0] == "-m":
+def _said_at_exit(code: object) -> str:
+    """Of `sys.exit(3)` or `sys.exit("no data")`."""
+    if isinstance(code, int):
+        return f"the script ended itself with exit code {int(code)}"
+    return "the script ended itself: " + " ".join(str(code).split())
+
+
+def _execute(words: list[str], code_of: Callable[[bytes, str], CodeType | None]) -> None:
+    """`code_of`: of a cell of a notebook."""
+    if is_notebook(words[0]):
+        sys.argv = list(words)
+        sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+        run_notebook(words[0], code_of)
+    elif words[0] == "-m":
         sys.argv = words[1:]
         sys.path.insert(0, os.getcwd())
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
@@ -374,15 +393,16 @@ def _execute(words: list[str]) -> None:
 def load_all() -> None:
     """Before processes are forked: what takes long to import, also where it is used alone. The
     collector does not look through it again in each of them, so that they share its memory."""
+    prepare()
     FakeTensorMode()
     freeze()
 
 
-def run_script(place: str, run: Run, progress: Progress, made: MadePaths) -> NoReturn:
-    """`place`: the file that the outcome is written to."""
+def run_script(place: str, run: Run, progress: Progress, held: list[Patch]) -> NoReturn:
+    """`place`: the file that the outcome is written to. `held`: what guards files."""
     if sys.path[0] in ("", os.getcwd()):
         del sys.path[0]  # where `python -m` looks first, and `python train.py` does not
-    process = _Process(place, run, progress, made)
+    process = _Process(place, run, progress, held)
     try:
         process.execute()
         process.finish()

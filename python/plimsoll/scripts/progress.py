@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
+import signal
 import struct
 import sys
 import threading
@@ -15,6 +17,7 @@ from typing import NamedTuple
 _FIRST = 20
 _EVERY = 60
 _COUNTS = struct.Struct("QQ")
+_PROCESS = struct.Struct("Q")
 
 
 class Counts(NamedTuple):
@@ -26,10 +29,21 @@ class Progress:
     """Of one run, in memory that its process shares with the one that forks it."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _COUNTS.size)
+        self._memory = mmap.mmap(-1, _COUNTS.size + _PROCESS.size)
 
     def tell(self, steps: int, operators: int) -> None:
         _COUNTS.pack_into(self._memory, 0, steps, operators)
+
+    def begin(self) -> None:
+        """By the process of the run."""
+        _PROCESS.pack_into(self._memory, _COUNTS.size, os.getpid())
+
+    def end_process(self) -> None:
+        """Once it has begun. Nobody has waited for it yet, so that its number is its own."""
+        (number,) = _PROCESS.unpack_from(self._memory, _COUNTS.size)
+        if number:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
 
     def read(self) -> Counts:
         return Counts(*_COUNTS.unpack_from(self._memory, 0))

@@ -47,6 +47,8 @@ class Run(NamedTuple):
     compiles: bool = False
     #: By the user, of values.
     stated: Assumptions = NOTHING_STATED
+    #: Connections to other machines are left to it.
+    allow_network: bool = False
     #: Of a script that trains nothing: every batch and every token of its loops is to be seen.
     whole: bool = False
     #: Branches, by key, that come due when they do (coming_due.py); None: all.

@@ -65,6 +65,12 @@ def installed() -> Iterator[None]:
             library.plimsoll_phantom_remove()
 
 
+def prepare() -> None:
+    """Compiles the library, if need be: for processes that can keep no file."""
+    if not os.environ.get("PLIMSOLL_PHANTOM"):
+        _compiled(require_torch())
+
+
 def load() -> ctypes.CDLL:
     """The library for the torch that is here, compiled if need be."""
     global _library
