@@ -34,6 +34,12 @@ def fake_program(folder, document, text="as text\n", code=0, error=""):
     return str(path)
 
 
+def test_what_cannot_be_read_is_an_error_that_says_what_can():
+    for ask in (plimsoll.explain, plimsoll.predict, plimsoll.plan):
+        with pytest.raises(TypeError, match="a path, .* or a Capture, not int"):
+            ask(5)
+
+
 # Where the program is.
 
 

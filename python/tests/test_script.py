@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import textwrap
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +26,7 @@ from plimsoll.events.event import (  # noqa: E402
     Phase,
     StepBegin,
 )
-from plimsoll.scripts.command import main, run_each  # noqa: E402
+from plimsoll.scripts.command import _environment, main, run_each  # noqa: E402
 from plimsoll.scripts.launchers import at_point, ranks_of, words_of_script  # noqa: E402
 from plimsoll.scripts.run import Run, RunResult  # noqa: E402
 
@@ -686,3 +687,9 @@ def test_what_cannot_be_stated_of_values(tmp_path: Path, capsys: Any) -> None:
     assert main(["-o", out, "--assume", "mask=2", "--", "python", "x.py"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("plimsoll: --assume has the mask '2'. Give one or more of these")
+
+
+def test_two_captures_at_once_have_stores_at_ports_of_their_own():
+    with socket.socket() as store:
+        store.bind(("127.0.0.1", int(_environment(2)["MASTER_PORT"])))
+        assert int(_environment(2)["MASTER_PORT"]) != store.getsockname()[1]

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,24 +30,32 @@ using mcp::ArgumentKind;
 using mcp::Tool;
 using mcp::ToolAnswer;
 
-/// Which flag an argument is; those with none are the command's own words.
+/// What the command takes an argument for.
+enum class WordKind : std::uint8_t { kFlag, kFile, kName };
+
+/// Which flag an argument is; files and names are the command's own words.
 struct Mapping {
   std::string argument;
+  WordKind kind = WordKind::kFlag;
   std::string flag = {};
 };
 
-/// A name as one word of a command line. One that looks like a flag would be taken for it, and "-"
-/// is where the messages come from. What never ends, or waits for somebody, would stop the server.
+/// A word of a command line that looks like a flag would be taken for it, and "-" is where the
+/// messages come from.
+std::optional<Error> CheckName(const std::string& name, std::string_view what) {
+  if (name.empty()) return Error{.message = fmt::format("the name of a {} is empty", what)};
+  if (name.find('\0') != std::string::npos) {
+    return Error{.message = fmt::format("the name of a {} has a zero byte in it", what)};
+  }
+  if (!name.starts_with('-')) return std::nullopt;
+  return Error{.message = fmt::format("the name of a {} may not begin with '-'", what),
+               .file = name,
+               .hint = what == "file" ? "write ./ in front of it" : ""};
+}
+
+/// What never ends, or waits for somebody, would stop the server.
 std::optional<Error> CheckPath(const std::string& path) {
-  if (path.empty()) return Error{.message = "the name of a file is empty"};
-  if (path.find('\0') != std::string::npos) {
-    return Error{.message = "the name of a file has a zero byte in it"};
-  }
-  if (path.starts_with('-')) {
-    return Error{.message = "the name of a file may not begin with '-'",
-                 .file = path,
-                 .hint = "write ./ in front of it"};
-  }
+  if (std::optional<Error> wrong = CheckName(path, "file")) return wrong;
   struct stat status {};
   const std::string plain = path.starts_with("hf:") ? path.substr(3) : path;
   const bool there = ::stat(plain.c_str(), &status) == 0;
@@ -54,24 +63,25 @@ std::optional<Error> CheckPath(const std::string& path) {
   return Error{.message = "it is neither a file nor a folder", .file = path};
 }
 
-std::optional<Error> AddWords(const Json& value, const std::string& flag,
+std::optional<Error> AddWords(const Json& value, const Mapping& mapping,
                               std::vector<std::string>& words) {
   std::vector<std::string> values;
   if (const std::string* const text = value.text()) values.push_back(*text);
   if (const auto number = value.whole()) values.push_back(std::to_string(*number));
   for (const Json& item : value.items()) values.push_back(*item.text());
   if (const auto on = value.boolean()) {
-    if (*on) words.push_back(flag);
+    if (*on) words.push_back(mapping.flag);
     return std::nullopt;
   }
   for (const std::string& each : values) {
-    if (!flag.empty()) {
-      words.push_back(flag + "=" + each);
-    } else if (std::optional<Error> wrong = CheckPath(each)) {
-      return wrong;
-    } else {
-      words.push_back(each);
+    if (mapping.kind == WordKind::kFlag) {
+      words.push_back(mapping.flag + "=" + each);
+      continue;
     }
+    std::optional<Error> wrong =
+        mapping.kind == WordKind::kFile ? CheckPath(each) : CheckName(each, "card");
+    if (wrong) return wrong;
+    words.push_back(each);
   }
   return std::nullopt;
 }
@@ -119,7 +129,7 @@ ToolAnswer CallCommand(const std::string& command, const std::vector<Mapping>& m
   for (const Mapping& mapping : mappings) {
     const Json& value = arguments[mapping.argument];
     if (value.is_null()) continue;
-    if (const std::optional<Error> wrong = AddWords(value, mapping.flag, words)) {
+    if (const std::optional<Error> wrong = AddWords(value, mapping, words)) {
       return Unusable(*wrong);
     }
   }
@@ -232,12 +242,14 @@ std::string FlagOf(const std::string& argument) {
 }
 
 /// A tool whose arguments are a command's: `words` as they stand, all others as flags.
-Tool OfCommand(Tool tool, const std::string& command, const std::vector<std::string>& words,
+Tool OfCommand(Tool tool, const std::string& command, const std::vector<Mapping>& words,
                bool allow_run) {
   std::vector<Mapping> mappings;
   for (const Argument& argument : tool.arguments) {
-    const bool word = std::ranges::find(words, argument.name) != words.end();
-    mappings.push_back({argument.name, word ? std::string() : FlagOf(argument.name)});
+    const auto word = std::ranges::find(words, argument.name, &Mapping::argument);
+    mappings.push_back(word != words.end()
+                           ? *word
+                           : Mapping{.argument = argument.name, .flag = FlagOf(argument.name)});
   }
   if (allow_run) {
     tool.runs_scripts = true;
@@ -269,7 +281,7 @@ std::vector<Tool> Tools(bool allow_run) {
                      Text("group", "add the holders up by what this regular expression finds"),
                      Text("capacity",
                           "the memory of a card that several processes share (80GiB)")}},
-      "explain", {"files"}, false));
+      "explain", {{"files", WordKind::kFile}}, false));
   tools.push_back({.name = "explain_log",
                    .title = "What an error text or a log tells",
                    .description =
@@ -299,7 +311,7 @@ std::vector<Tool> Tools(bool allow_run) {
                      Text("limit", "what set_per_process_memory_fraction will allow (20GiB)"),
                      Text("beside", "what other processes hold of the card (70GiB)"),
                      Text("host", "what the machine has for the job (64GiB)"), torch}},
-      "predict", {"files"}, allow_run));
+      "predict", {{"files", WordKind::kFile}}, allow_run));
   tools.push_back(OfCommand(
       {.name = "plan",
        .title = "What to change so that it fits",
@@ -312,7 +324,7 @@ std::vector<Tool> Tools(bool allow_run) {
                      Whole("nodes", "so many machines"),
                      Text("budget", "what PyTorch may hold of the card (20GiB)"),
                      OnOff("keep_numerics", "only what gives the same results"), torch}},
-      "plan", {"files"}, allow_run));
+      "plan", {{"files", WordKind::kFile}}, allow_run));
   tools.push_back(OfCommand(
       {.name = "diff",
        .title = "What grew between two runs",
@@ -322,7 +334,7 @@ std::vector<Tool> Tools(bool allow_run) {
                      Text("after", "that of the other", true),
                      Text("fail_above",
                           "the answer is no where a peak grew by more (200MiB, 5%)")}},
-      "diff", {"before", "after"}, false));
+      "diff", {{"before", WordKind::kFile}, {"after", WordKind::kFile}}, false));
   tools.push_back({.name = "identify",
                    .title = "What a file is",
                    .description = "What kind of file this is, by its content, and what can be done "
@@ -334,7 +346,7 @@ std::vector<Tool> Tools(bool allow_run) {
                              .description = "Memory, speed and links of cards, by name; all of "
                                             "them where none is named.",
                              .arguments = {Texts("names", "cards, however spelled (4090, H100)")}},
-                            "gpus", {"names"}, false));
+                            "gpus", {{"names", WordKind::kName}}, false));
   return tools;
 }
 
@@ -379,7 +391,17 @@ class Channel {
     }
   }
 
+  /// False where the client is gone. Nothing that a command starts inherits how signals are handled
+  /// here: messages are sent between commands.
   bool Send(const std::string& line) const {
+    const auto before = std::signal(SIGPIPE, SIG_IGN);
+    const bool sent = Write(line);
+    std::signal(SIGPIPE, before);
+    return sent;
+  }
+
+ private:
+  bool Write(const std::string& line) const {
     const std::string whole = line + "\n";
     for (std::size_t done = 0; done < whole.size();) {
       const ssize_t written = ::write(out_, whole.data() + done, whole.size() - done);
@@ -390,7 +412,6 @@ class Channel {
     return true;
   }
 
- private:
   bool Fill() {
     std::array<char, 65536> buffer;
     ssize_t count = 0;

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "cli/calibration_flag.h"
@@ -14,6 +16,7 @@
 #include "job/answer/predicted_history.h"
 #include "plan/planned_run.h"
 #include "plan/search.h"
+#include "report/format/layout.h"
 #include "report/json.h"
 #include "report/plan.h"
 #include "report/plan_page.h"
@@ -64,11 +67,17 @@ int WritePage(const std::string& path, const PlanRequest& request, Plan plan) {
 }
 
 constexpr std::string_view kOfARecord =
-    "\nThis is a recorded run: the allocator's settings are all that can be planned from it. A "
-    "captured\n"
-    "step (docs/capture.md) adds precision, batch and passes, checkpointing, the optimizer and "
-    "several\n"
-    "GPUs, with times; two snapshots at two batch sizes say which batch fits (plimsoll predict).\n";
+    "This is a recorded run: the allocator's settings are all that can be planned from it. A "
+    "captured step (docs/capture.md) adds precision, batch and passes, checkpointing, the "
+    "optimizer and several GPUs, with times; two snapshots at two batch sizes say which batch fits "
+    "(plimsoll predict).";
+
+/// The settings that were tried, and what a captured step would add.
+std::string TextOfRecord(const TuneReport& report, const TextStyle& style) {
+  const auto width = static_cast<std::size_t>(style.width);
+  return fmt::format("{}\n{}\n", TuneText(report, style),
+                     fmt::join(WrapText(kOfARecord, width), "\n"));
+}
 
 /// As far as a recorded run allows.
 int PlanFromRecord(const PlanFlags& flags) {
@@ -81,7 +90,7 @@ int PlanFromRecord(const PlanFlags& flags) {
   const TuneReport& report = tuned->report;
   const int printed =
       flags.json ? Print(TuneJson(report))
-                 : PrintWithNext(TuneText(report, StyleOfStdout()) + std::string(kOfARecord),
+                 : PrintWithNext(TextOfRecord(report, StyleOfStdout()),
                                  AfterTune(report, tuned->script, flags.gpu));
   return printed != kFine ? printed : ExitCodeOf(report);
 }

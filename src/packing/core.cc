@@ -96,7 +96,7 @@ SearchResult Core::Solve(Bytes capacity, SameSections same, Effort effort) {
     effort.most_nodes -= std::min(effort.most_nodes, found.nodes);
     effort.most_work -= std::min(effort.most_work, found.work);
     answer.outcome = found.outcome;
-    if (found.outcome != Outcome::kFound) return answer;
+    if (found.outcome != SearchOutcome::kFound) return answer;
     if (PlaceAround(capacity, found.offsets, effort.deadline)) {
       answer.offsets = best_offsets_;
       return answer;
@@ -106,7 +106,7 @@ SearchResult Core::Solve(Bytes capacity, SameSections same, Effort effort) {
       break;
     }
   }
-  answer.outcome = Outcome::kGaveUp;
+  answer.outcome = SearchOutcome::kGaveUp;
   return answer;
 }
 

@@ -182,9 +182,9 @@ TEST(Search, EqualsBruteForce) {
       for (Bytes capacity = std::max<Bytes>(0, least - 2); capacity <= least + 1; ++capacity) {
         Search search(instance.items, instance.sections, capacity);
         const Attempt attempt{.noise = 1, .seed = random(), .most_nodes = 1000000};
-        const Outcome outcome = search.Run(attempt, {});
-        ASSERT_EQ(outcome, capacity >= least ? Outcome::kFound : Outcome::kImpossible);
-        if (outcome != Outcome::kFound) continue;
+        const SearchOutcome outcome = search.Run(attempt, {});
+        ASSERT_EQ(outcome, capacity >= least ? SearchOutcome::kFound : SearchOutcome::kImpossible);
+        if (outcome != SearchOutcome::kFound) continue;
         const Packing packing = Expand(problem, instance, search.offsets());
         EXPECT_EQ(FindFault(problem, packing).value_or("valid"), "valid");
         EXPECT_LE(packing.height - instance.bottom_size, capacity);

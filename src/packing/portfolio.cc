@@ -42,12 +42,12 @@ SearchResult RunPortfolio(const std::vector<Item>& items, std::uint32_t sections
       Attempt attempt = MakeAttempt(stop.number, items.size());
       attempt.most_nodes = std::min(attempt.most_nodes, most_nodes - search.nodes());
       result.outcome = search.Run(attempt, stop);
-      if (result.outcome != Outcome::kGaveUp) {
+      if (result.outcome != SearchOutcome::kGaveUp) {
         result.offsets = search.offsets();
         std::uint64_t before = first_success;
         while (stop.number < before && !first_success.compare_exchange_weak(before, stop.number)) {
         }
-        if (before < stop.number) result.outcome = Outcome::kGaveUp;  // another one counts
+        if (before < stop.number) result.outcome = SearchOutcome::kGaveUp;  // another one counts
         break;
       }
       if (stop.Reached() || search.nodes() >= most_nodes || search.work() >= stop.most_work) break;

@@ -22,7 +22,7 @@ struct Effort {
 };
 
 struct SearchResult {
-  Outcome outcome = Outcome::kGaveUp;
+  SearchOutcome outcome = SearchOutcome::kGaveUp;
   /// Of each item, where one was found.
   std::vector<Bytes> offsets;
   std::uint64_t nodes = 0;

@@ -55,9 +55,9 @@ void Search::FindKinds() {
   seen_.assign(sky_.items.size(), 0);
 }
 
-Outcome Search::Run(const Attempt& attempt, const StopSign& stop) {
+SearchOutcome Search::Run(const Attempt& attempt, const StopSign& stop) {
   for (Index s = 0; s < sky_.sections; ++s) {
-    if (sky_.Slack(s) < 0) return Outcome::kImpossible;
+    if (sky_.Slack(s) < 0) return SearchOutcome::kImpossible;
   }
   stop_ = &stop;
   most_nodes_ = attempt.most_nodes;
@@ -67,11 +67,11 @@ Outcome Search::Run(const Attempt& attempt, const StopSign& stop) {
   SetOrder(attempt);
   const bool found = Solve({0, sky_.sections});
   all_nodes_ += nodes_;
-  if (!found) return gave_up_ ? Outcome::kGaveUp : Outcome::kImpossible;
+  if (!found) return gave_up_ ? SearchOutcome::kGaveUp : SearchOutcome::kImpossible;
   const std::vector<Bytes> offsets = sky_.offsets;
   sky_.Undo(0);  // ready for another run
   sky_.offsets = offsets;
-  return Outcome::kFound;
+  return SearchOutcome::kFound;
 }
 
 void Search::SetOrder(const Attempt& attempt) {

@@ -33,7 +33,7 @@ struct Attempt {
   std::uint64_t most_nodes = 0;
 };
 
-enum class Outcome { kFound, kImpossible, kGaveUp };
+enum class SearchOutcome { kFound, kImpossible, kGaveUp };
 
 /// When a run has to end, whatever it has found: at the deadline, or once a run of a lower number
 /// has succeeded (so that the first success counts, however the threads are scheduled).
@@ -55,7 +55,7 @@ class Search {
   Search(const std::vector<Item>& items, std::uint32_t sections, Bytes capacity);
 
   /// What is learnt in one run (dead ends, troubled sections) serves the next.
-  Outcome Run(const Attempt& attempt, const StopSign& stop);
+  SearchOutcome Run(const Attempt& attempt, const StopSign& stop);
 
   /// Where each item lies, after kFound.
   const std::vector<Bytes>& offsets() const { return sky_.offsets; }

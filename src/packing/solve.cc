@@ -110,30 +110,30 @@ class Packer {
   }
 
   /// Whether all fits below `height`, by the search.
-  Outcome TryOnce(Bytes height, SameSections same, const Effort& effort) {
+  SearchOutcome TryOnce(Bytes height, SameSections same, const Effort& effort) {
     const SearchResult found = core_.Solve(height - instance_.bottom_size, same, effort);
     result_.nodes += found.nodes;
     work_ += found.work;
     if (core_.best_height() < Height() - instance_.bottom_size) Keep(core_.best_offsets());
     // A proof about merged items says nothing about the items.
-    if (found.outcome == Outcome::kImpossible && same == SameSections::kMerged) {
-      return Outcome::kGaveUp;
+    if (found.outcome == SearchOutcome::kImpossible && same == SameSections::kMerged) {
+      return SearchOutcome::kGaveUp;
     }
-    if (found.outcome == Outcome::kImpossible) {
+    if (found.outcome == SearchOutcome::kImpossible) {
       result_.lower_bound = std::max(result_.lower_bound, height + step_);
     }
     return found.outcome;
   }
 
   /// Large instances are tried with merged items first, which is much faster.
-  Outcome Try(Bytes height, Effort effort) {
+  SearchOutcome Try(Bytes height, Effort effort) {
     if (instance_.items.size() > kMany) {
       Effort half = effort;
       half.deadline = Clock::now() + (effort.deadline - Clock::now()) / 2;
       half.most_nodes = effort.most_nodes / 2;
       half.most_work = effort.most_work / 2;
-      const Outcome outcome = TryOnce(height, SameSections::kMerged, half);
-      if (outcome != Outcome::kGaveUp) return outcome;
+      const SearchOutcome outcome = TryOnce(height, SameSections::kMerged, half);
+      if (outcome != SearchOutcome::kGaveUp) return outcome;
       effort.most_nodes -= half.most_nodes;
       effort.most_work -= half.most_work;
     }
@@ -170,10 +170,10 @@ class Packer {
   void FindLeast() {
     Bytes too_low = result_.lower_bound;
     if (OutOfTime()) return;
-    if (Try(too_low, Tenths(6)) == Outcome::kFound) return;
+    if (Try(too_low, Tenths(6)) == SearchOutcome::kFound) return;
     while (too_low + step_ < Height() && !OutOfTime()) {
       const Bytes middle = too_low + (Height() - too_low) / step_ / 2 * step_;
-      if (Try(middle, Tenths(3)) != Outcome::kFound) too_low = middle;
+      if (Try(middle, Tenths(3)) != SearchOutcome::kFound) too_low = middle;
     }
   }
 

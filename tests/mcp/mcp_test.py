@@ -22,9 +22,9 @@ LONGEST = 4 << 20
 
 
 class Client:
-    def __init__(self, *flags):
+    def __init__(self, *flags, cwd=ROOT):
         self.process = subprocess.Popen([PROGRAM, "mcp", *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, cwd=ROOT)
+                                        stderr=subprocess.PIPE, cwd=cwd)
         self.next_id = 0
 
     def send(self, line):
@@ -287,6 +287,23 @@ class Tools(unittest.TestCase):
                 self.assertNotIn("structuredContent", result)
                 self.assertEqual(len(result["content"][0]["text"].splitlines()), 1, result["content"])
         self.assertFalse(self.client.call("explain", {"files": [SNAPSHOT]})["isError"])
+
+    def test_a_card_is_no_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkfifo(os.path.join(folder, "H100"))
+            client = Client(cwd=folder)
+            client.initialize()
+            self.assertFalse(client.call("gpus", {"names": ["H100"]})["isError"])
+            for name in ("-q", "", "a\0b"):
+                self.assertTrue(client.call("gpus", {"names": [name]})["isError"], name)
+            client.end()
+
+    def test_a_client_that_is_gone_ends_the_server_and_no_signal_does(self):
+        client = Client()
+        client.process.stdout.close()
+        client.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}))
+        self.assertEqual(client.process.wait(60), 0)
+        client.process.stdin.close(), client.process.stderr.close()
 
     def test_no_argument_becomes_a_flag(self):
         for arguments in ({"files": ["--run", "--", "touch", "/tmp/plimsoll_mcp"]}, {"files": [SNAPSHOT], "gpu": "--run"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from typing import Any
 
 from contradictions import Contradiction, compare
 from drawing import Asked
@@ -30,28 +31,36 @@ def without_workspaces(program: Program, asked: Asked, batch: int) -> tuple[int,
     return peak, at
 
 
+def peaks_of(document: dict[str, Any]) -> tuple[int, int]:
+    """Allocated and reserved at most: of a job beyond its steps those of the steps, since a loop
+    over data has fewer whole batches if they are larger."""
+    for stage in document.get("stages", []):
+        if stage["stage"] == "step" and not stage["after_load"] and not stage["heaviest_batch"]:
+            return stage["allocated"], stage["reserved"]
+    unlimited = document["unlimited"]
+    return unlimited["allocated"]["best"], unlimited["reserved"]["best"]
+
+
 def falls(program: Program, asked: Asked, small: Answer, large: Answer) -> list[Contradiction]:
     """Allocated without workspaces never falls. Reserved may, by two segments."""
     one, other = small.document, large.document
-    unlimited = "unlimited"
-    allocated = [document[unlimited]["allocated"]["best"] for document in (one, other)]
-    reserved = [document[unlimited]["reserved"]["best"] for document in (one, other)]
+    if not (one["fits"] and other["fits"]):
+        # Within limits cached memory is given back.
+        return []
+    (allocated, reserved), (more_allocated, more_reserved) = peaks_of(one), peaks_of(other)
     found: list[Contradiction] = []
-    if allocated[1] < allocated[0]:
+    if more_allocated < allocated and not one.get("stages"):
         peaks = [without_workspaces(program, asked, document["batch"]) for document in (one, other)]
         if peaks[1][0] < peaks[0][0]:
-            found += compare(
-                "a larger batch takes less", small, large, [("allocated", peaks[0][0], peaks[1][0])]
-            )
+            figures = [("allocated", peaks[0][0], peaks[1][0])]
+            found += compare("a larger batch takes less", small, large, figures)
             found[-1].remark = f"peak at {peaks[0][1]}; at {peaks[1][1]}"
-    largest = (
-        max(SEGMENT, largest_request(program, asked, one["batch"]))
-        if reserved[1] < reserved[0]
-        else 0
-    )
-    if reserved[0] - reserved[1] > 2 * largest:
-        found += compare("a larger batch reserves less", small, large, [("reserved", *reserved)])
-        found[-1].remark = f"peak at {one['instant']}; at {other['instant']}"
+    if reserved - more_reserved > 2 * SEGMENT:
+        largest = largest_request(program, asked, one["batch"])
+        if reserved - more_reserved > 2 * max(SEGMENT, largest):
+            figures = [("reserved", reserved, more_reserved)]
+            found += compare("a larger batch reserves less", small, large, figures)
+            found[-1].remark = f"peak at {one['instant']}; at {other['instant']}"
     return found
 
 

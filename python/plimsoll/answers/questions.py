@@ -93,6 +93,11 @@ def _files(source: Any) -> Iterator[list[str]]:
             if isinstance(source, BaseException):
                 path = Path(folder) / "error.txt"
                 path.write_text("".join(traceback.format_exception_only(type(source), source)))
-            else:
+            elif callable(getattr(source, "write", None)):
                 source.write(path)
+            else:
+                raise TypeError(
+                    "plimsoll reads a path, several paths, an exception or a Capture, not "
+                    f"{type(source).__name__}"
+                )
             yield [str(path)]

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -537,10 +538,17 @@ def _environment(ranks: int) -> dict[str, str]:
     return {
         **({**first, **size} if ranks else {}),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29500",
+        "MASTER_PORT": str(_free_port()),
         "WANDB_MODE": "disabled",
         "PYTHONPATH": os.pathsep.join(paths),
     }
+
+
+def _free_port() -> int:
+    """Two captures at once must not meet at one store."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def _growing(text: str | None, what: str, like: str) -> Any:
@@ -614,4 +622,3 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
-

@@ -66,7 +66,7 @@ class Verified {
 
 }  // namespace
 
-std::optional<Bytes> HeldAfter(const AnalysedTrace& trace, Position at, const Release& release) {
+std::optional<Bytes> HeldAfter(const AnalysedTrace& trace, Position at, const FreedThen& release) {
   const Verified verified(trace, at);
   if (!verified) return std::nullopt;
   Workload workload = UpTo(verified->workload, at);

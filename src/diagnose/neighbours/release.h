@@ -10,7 +10,7 @@
 namespace plimsoll {
 
 /// What is done at a position, besides emptying the cache.
-struct Release {
+struct FreedThen {
   /// Let go of; indices into Ledger::allocations.
   std::vector<AllocationIndex> allocations = {};
   /// With expandable segments from the beginning.
@@ -18,7 +18,7 @@ struct Release {
 };
 
 /// What it holds from the driver then. Nothing where the model does not decide as the record did.
-std::optional<Bytes> HeldAfter(const AnalysedTrace& trace, Position at, const Release& release);
+std::optional<Bytes> HeldAfter(const AnalysedTrace& trace, Position at, const FreedThen& release);
 
 /// The most that it holds up to a position if these allocations are never made.
 std::optional<Bytes> PeakWithout(const AnalysedTrace& trace, Position until,

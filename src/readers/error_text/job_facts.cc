@@ -26,45 +26,45 @@ constexpr std::size_t kMostTasks = 3;
 
 struct FactRow {
   std::string_view phrase;
-  void (JobFacts::*read)(const FactPlace& place);
+  void (JobFactReader::*read)(const FactPlace& place);
 };
 // Blanks and case do not count in a phrase.
 constexpr auto kRows = std::to_array<FactRow>({
-    {"zero_optimization", &JobFacts::ReadZeroOptimization},
-    {"zero_stage", &JobFacts::ReadZeroStage},
-    {"ZeRO stage", &JobFacts::ReadZeroStage},
-    {"offload_optimizer", &JobFacts::ReadOffload},
-    {"skipped=", &JobFacts::ReadDeepSpeedStep},
-    {"loss", &JobFacts::ReadLoss},
-    {"Instantaneous batch size per device", &JobFacts::ReadDeviceBatch},
-    {"Batch size per device", &JobFacts::ReadDeviceBatch},
-    {"Gradient Accumulation steps", &JobFacts::ReadAccumulation},
-    {"per_device_train_batch_size", &JobFacts::ReadBatchArgument},
-    {"gradient_accumulation_steps", &JobFacts::ReadAccumulation},
-    {"Number of trainable parameters", &JobFacts::ReadTrained},
-    {"trainable params:", &JobFacts::ReadTrained},
-    {"Trainable parameters", &JobFacts::ReadTrained},
-    {"--bf16", &JobFacts::ReadAutocast},
-    {"--fp16", &JobFacts::ReadAutocast},
-    {"--gradient_checkpointing", &JobFacts::ReadCheckpointing},
-    {"incompatible with gradient checkpointing", &JobFacts::ReadCheckpointing},
-    {"gradient_checkpointing: true", &JobFacts::ReadCheckpointing},
-    {"gradient_checkpointing=True", &JobFacts::ReadCheckpointing},
-    {"enable_activation_checkpointing: True", &JobFacts::ReadCheckpointing},
-    {"--recompute-granularity full", &JobFacts::ReadCheckpointing},
-    {"micro_batch_size", &JobFacts::ReadBatchArgument},
-    {"micro-batch-size", &JobFacts::ReadBatchArgument},
-    {"micro_batch_size_per_gpu", &JobFacts::ReadBatchArgument},
-    {"_no_trainer.py", &JobFacts::ReadOwnLoop},
-    {"with config: model=", &JobFacts::ReadServedModel},
-    {"vllm serve", &JobFacts::ReadServedModel},
-    {"non-default args:", &JobFacts::ReadModelArgument},
-    {"api_server", &JobFacts::ReadModelArgument},
-    {"Starting to load model", &JobFacts::ReadLoadedModel},
-    {"CPU Virtual Memory:", &JobFacts::ReadHostUse},
-    {"tgid total_vm", &JobFacts::ReadTasks},
-    {"Sleep mode freed", &JobFacts::ReadEngine},
-    {"CUDA graph memory:", &JobFacts::ReadEngine},
+    {"zero_optimization", &JobFactReader::ReadZeroOptimization},
+    {"zero_stage", &JobFactReader::ReadZeroStage},
+    {"ZeRO stage", &JobFactReader::ReadZeroStage},
+    {"offload_optimizer", &JobFactReader::ReadOffload},
+    {"skipped=", &JobFactReader::ReadDeepSpeedStep},
+    {"loss", &JobFactReader::ReadLoss},
+    {"Instantaneous batch size per device", &JobFactReader::ReadDeviceBatch},
+    {"Batch size per device", &JobFactReader::ReadDeviceBatch},
+    {"Gradient Accumulation steps", &JobFactReader::ReadAccumulation},
+    {"per_device_train_batch_size", &JobFactReader::ReadBatchArgument},
+    {"gradient_accumulation_steps", &JobFactReader::ReadAccumulation},
+    {"Number of trainable parameters", &JobFactReader::ReadTrained},
+    {"trainable params:", &JobFactReader::ReadTrained},
+    {"Trainable parameters", &JobFactReader::ReadTrained},
+    {"--bf16", &JobFactReader::ReadAutocast},
+    {"--fp16", &JobFactReader::ReadAutocast},
+    {"--gradient_checkpointing", &JobFactReader::ReadCheckpointing},
+    {"incompatible with gradient checkpointing", &JobFactReader::ReadCheckpointing},
+    {"gradient_checkpointing: true", &JobFactReader::ReadCheckpointing},
+    {"gradient_checkpointing=True", &JobFactReader::ReadCheckpointing},
+    {"enable_activation_checkpointing: True", &JobFactReader::ReadCheckpointing},
+    {"--recompute-granularity full", &JobFactReader::ReadCheckpointing},
+    {"micro_batch_size", &JobFactReader::ReadBatchArgument},
+    {"micro-batch-size", &JobFactReader::ReadBatchArgument},
+    {"micro_batch_size_per_gpu", &JobFactReader::ReadBatchArgument},
+    {"_no_trainer.py", &JobFactReader::ReadOwnLoop},
+    {"with config: model=", &JobFactReader::ReadServedModel},
+    {"vllm serve", &JobFactReader::ReadServedModel},
+    {"non-default args:", &JobFactReader::ReadModelArgument},
+    {"api_server", &JobFactReader::ReadModelArgument},
+    {"Starting to load model", &JobFactReader::ReadLoadedModel},
+    {"CPU Virtual Memory:", &JobFactReader::ReadHostUse},
+    {"tgid total_vm", &JobFactReader::ReadTasks},
+    {"Sleep mode freed", &JobFactReader::ReadEngine},
+    {"CUDA graph memory:", &JobFactReader::ReadEngine},
 });
 
 /// The number behind signs that set a value apart from its name: " ...... 2", "\": 2", "=2".
@@ -239,26 +239,26 @@ FactPlace PlaceOf(std::string_view part, std::size_t begin, std::size_t end, std
 
 }  // namespace
 
-std::vector<std::string_view> JobFacts::Phrases() {
+std::vector<std::string_view> JobFactReader::Phrases() {
   std::vector<std::string_view> phrases;
   for (const SoughtPhrase& phrase : SoughtPhrases()) phrases.push_back(phrase.words);
   return phrases;
 }
 
-void JobFacts::See(std::size_t phrase, std::string_view part, std::size_t begin, std::size_t end,
-                   std::size_t offset) {
+void JobFactReader::See(std::size_t phrase, std::string_view part, std::size_t begin,
+                         std::size_t end, std::size_t offset) {
   const SoughtPhrase& sought = SoughtPhrases()[phrase];
   if (sought.framework && IsWholeWord(part, begin, sought.words)) {
     signs_.frameworks.Add(*sought.framework);
   }
   if (phrase >= kRows.size()) return;
   // Most lines of a log may have a loss; one that tells is enough.
-  if (kRows[phrase].read == &JobFacts::ReadLoss && first_step_) return;
+  if (kRows[phrase].read == &JobFactReader::ReadLoss && first_step_) return;
   if (++looked_at_ > kMostLookedAt) return;
   (this->*kRows[phrase].read)(PlaceOf(part, begin, end, offset));
 }
 
-void JobFacts::ReadZeroOptimization(const FactPlace& place) {
+void JobFactReader::ReadZeroOptimization(const FactPlace& place) {
   constexpr std::string_view kStage = "stage";
   const std::size_t stage = place.ahead.substr(0, kNearPhrase).find(kStage);
   if (stage == kNone) return;
@@ -270,7 +270,7 @@ void JobFacts::ReadZeroOptimization(const FactPlace& place) {
 }
 
 /// "--zero_stage 2", "Creating fp16 ZeRO stage 2 optimizer".
-void JobFacts::ReadZeroStage(const FactPlace& place) {
+void JobFactReader::ReadZeroStage(const FactPlace& place) {
   const std::optional<std::int64_t> stage = NumberBehind(place.behind);
   if (!stage || *stage > 3) return;
   zero_stage_ = static_cast<int>(*stage);
@@ -278,7 +278,7 @@ void JobFacts::ReadZeroStage(const FactPlace& place) {
 }
 
 /// "offload_optimizer": {"device": "cpu", offload_optimizer=DeepSpeedZero…Config(device='cpu'.
-void JobFacts::ReadOffload(const FactPlace& place) {
+void JobFactReader::ReadOffload(const FactPlace& place) {
   const std::string_view near = place.ahead.substr(0, 120);
   const std::size_t device = near.find("device");
   if (device == kNone || Contains(near.substr(0, device), "None")) return;
@@ -287,52 +287,52 @@ void JobFacts::ReadOffload(const FactPlace& place) {
 }
 
 /// "[Rank 0] step=10, skipped=0, lr=[1e-05]"
-void JobFacts::ReadDeepSpeedStep(const FactPlace& place) {
+void JobFactReader::ReadDeepSpeedStep(const FactPlace& place) {
   if (CountBehind(place.line, "step") == 0) return;
   signs_.frameworks.Add(Framework::kDeepSpeed);
   NoteStep(place.offset);
 }
 
-void JobFacts::ReadLoss(const FactPlace& place) {
+void JobFactReader::ReadLoss(const FactPlace& place) {
   // torchtitan has a colour between "step:" and its number.
   if (ShowsEarlierStep(Lower(WithoutColours(place.line)))) NoteStep(place.offset);
 }
 
-void JobFacts::ReadDeviceBatch(const FactPlace& place) {
+void JobFactReader::ReadDeviceBatch(const FactPlace& place) {
   device_batch_ = NumberBehind(place.behind);
 }
 
 /// "--per_device_train_batch_size 4" of the command.
-void JobFacts::ReadBatchArgument(const FactPlace& place) {
+void JobFactReader::ReadBatchArgument(const FactPlace& place) {
   if (!device_batch_) device_batch_ = NumberBehind(place.behind);
 }
 
-void JobFacts::ReadAutocast(const FactPlace& place) { signs_.autocast |= IsOn(place.behind); }
+void JobFactReader::ReadAutocast(const FactPlace& place) { signs_.autocast |= IsOn(place.behind); }
 
-void JobFacts::ReadCheckpointing(const FactPlace& place) {
+void JobFactReader::ReadCheckpointing(const FactPlace& place) {
   signs_.checkpoints |= IsOn(place.behind);
 }
 
-void JobFacts::ReadAccumulation(const FactPlace& place) {
+void JobFactReader::ReadAccumulation(const FactPlace& place) {
   accumulation_ = NumberBehind(place.behind);
 }
 
 /// Trainer's "Number of trainable parameters = 8,030,261,248", PEFT's "trainable params: 41,943,040
 /// || all params: …", unsloth's "Trainable parameters = 41,943,040 of …".
-void JobFacts::ReadTrained(const FactPlace& place) {
+void JobFactReader::ReadTrained(const FactPlace& place) {
   if (const auto count = NumberWithCommas(place.behind)) trained_ = count;
 }
 
 /// transformers' examples without its Trainer print the same lines.
-void JobFacts::ReadOwnLoop(const FactPlace&) { own_loop_ = true; }
+void JobFactReader::ReadOwnLoop(const FactPlace&) { own_loop_ = true; }
 
 /// "Initializing a V1 LLM engine (v0.11.0) with config: model='Qwen/Qwen3-8B', …", "vllm serve
 /// Qwen/Qwen3-8B".
-void JobFacts::ReadServedModel(const FactPlace& place) { NoteModel(FirstWord(place.behind)); }
+void JobFactReader::ReadServedModel(const FactPlace& place) { NoteModel(FirstWord(place.behind)); }
 
 /// "non-default args: {'model': 'Qwen/Qwen3-8B', …", "vllm.entrypoints.openai.api_server --model
 /// Qwen/Qwen3-8B".
-void JobFacts::ReadModelArgument(const FactPlace& place) {
+void JobFactReader::ReadModelArgument(const FactPlace& place) {
   for (std::string_view key : {"'model_tag':", "'model':", "model_tag=", "--model ", "--model="}) {
     const std::size_t at = place.behind.find(key);
     if (at != kNone) return NoteModel(FirstWord(place.behind.substr(at + key.size())));
@@ -340,14 +340,14 @@ void JobFacts::ReadModelArgument(const FactPlace& place) {
 }
 
 /// vLLM's "Starting to load model Qwen/Qwen3-8B...".
-void JobFacts::ReadLoadedModel(const FactPlace& place) {
+void JobFactReader::ReadLoadedModel(const FactPlace& place) {
   std::string_view name = FirstWord(place.behind);
   while (name.ends_with('.')) name.remove_suffix(1);
   NoteModel(name);
 }
 
 /// DeepSpeed's "CPU Virtual Memory:  used = 489.03 GB, percent = 97.1%", in units of 1024.
-void JobFacts::ReadHostUse(const FactPlace& place) {
+void JobFactReader::ReadHostUse(const FactPlace& place) {
   const std::optional<double> used = AmountBehind(place.behind, "used =");
   const std::optional<double> percent = AmountBehind(place.behind, "percent =");
   if (!used || !percent || *used > 1e6 || *percent > 100) return;
@@ -358,7 +358,7 @@ void JobFacts::ReadHostUse(const FactPlace& place) {
 
 /// The kernel's table, below "[  pid  ]   uid  tgid total_vm      rss pgtables_bytes … name": in
 /// pages. Newer kernels have more columns, and `rss` is always the third of the numbers.
-void JobFacts::ReadTasks(const FactPlace& place) {
+void JobFactReader::ReadTasks(const FactPlace& place) {
   if (!FirstWord(place.behind).starts_with("rss")) return;
   std::map<std::string, TaskUse> by_name;
   std::string_view rest = place.below;
@@ -380,7 +380,7 @@ void JobFacts::ReadTasks(const FactPlace& place) {
 
 /// vLLM's "Sleep mode freed 61.47 GiB memory, 7.93 GiB memory is still in use.", and "Estimated
 /// CUDA graph memory: -35.12 GiB total".
-void JobFacts::ReadEngine(const FactPlace& place) {
+void JobFactReader::ReadEngine(const FactPlace& place) {
   if (Contains(place.line, "graph memory:")) {
     if (const std::optional<Bytes> estimate = GraphEstimate(place)) graph_estimate_ = estimate;
     return;
@@ -394,15 +394,15 @@ void JobFacts::ReadEngine(const FactPlace& place) {
                                    .still_in_use = static_cast<Bytes>(*used * double(kGiB))});
 }
 
-void JobFacts::NoteStep(std::size_t offset) {
+void JobFactReader::NoteStep(std::size_t offset) {
   if (!first_step_) first_step_ = offset;
 }
 
-void JobFacts::NoteModel(std::string_view name) {
+void JobFactReader::NoteModel(std::string_view name) {
   if (model_.empty() && IsPlainName(name)) model_ = name;
 }
 
-void JobFacts::AddTo(OomMessage& message) const {
+void JobFactReader::AddTo(OomMessage& message) const {
   Signs signs = signs_;
   if (own_loop_) signs.frameworks.Remove(Framework::kHfTrainer);
   signs.stepped_before = first_step_ && *first_step_ < message.offset;

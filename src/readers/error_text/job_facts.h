@@ -22,7 +22,7 @@ struct FactPlace {
   std::size_t offset = 0;   // of the phrase, in the log
 };
 
-class JobFacts {
+class JobFactReader {
  public:
   /// What such lines have in common, for a PhraseFinder.
   static std::vector<std::string_view> Phrases();

@@ -15,7 +15,7 @@ OomMessage Read(const std::string& lines) {
   return ReadOne(lines + std::string(100'000, '.') + "\n" + std::string(kRanOut));
 }
 
-TEST(JobFacts, TheStageOfZero) {
+TEST(JobFactReader, TheStageOfZero) {
   EXPECT_EQ(Read("[print]   zero_optimization_stage ...... 2\n").zero_stage, 2);
   EXPECT_EQ(Read("\"zero_optimization\": {\n    \"stage\": 3,\n").zero_stage, 3);
   EXPECT_EQ(Read("Creating fp16 ZeRO stage 1 optimizer\n").zero_stage, 1);
@@ -24,12 +24,12 @@ TEST(JobFacts, TheStageOfZero) {
   EXPECT_FALSE(Read("stage 2\n").zero_stage);
 }
 
-TEST(JobFacts, WhereTheOptimizerIs) {
+TEST(JobFactReader, WhereTheOptimizerIs) {
   EXPECT_TRUE(Read("\"offload_optimizer\": {\"device\": \"cpu\"}\n").signs.offloads_optimizer);
   EXPECT_FALSE(Read("offload_optimizer=None device cpu_offload=None\n").signs.offloads_optimizer);
 }
 
-TEST(JobFacts, EarlierSteps) {
+TEST(JobFactReader, EarlierSteps) {
   EXPECT_TRUE(Read("[Rank 0] step=10, skipped=0, lr=[1e-05]\n").signs.stepped_before);
   EXPECT_TRUE(Read("step 12 | loss 3.21\n").signs.stepped_before);
   EXPECT_TRUE(Read("{'loss': 1.2, 'epoch': 0.1}\n").signs.stepped_before);
@@ -43,7 +43,7 @@ TEST(JobFacts, EarlierSteps) {
   EXPECT_FALSE(ReadOne(std::string(kRanOut) + "step 12 | loss 3.21\n").signs.stepped_before);
 }
 
-TEST(JobFacts, Trainers) {
+TEST(JobFactReader, Trainers) {
   const OomMessage hf = Read(
       "***** Running training *****\n  Instantaneous batch size per device = 8\n"
       "  Gradient Accumulation steps = 2\n");
@@ -56,7 +56,7 @@ TEST(JobFacts, Trainers) {
       Read("GPU available: True (cuda), used: True\n").signs.frameworks.Has(Framework::kLightning));
 }
 
-TEST(JobFacts, WhatASleepingEngineKept) {
+TEST(JobFactReader, WhatASleepingEngineKept) {
   const OomMessage m = Read(
       "INFO Sleep mode freed 50.00 GiB memory, 9.00 GiB memory is still in use.\n"
       "INFO Sleep mode freed 61.50 GiB memory, 7.25 GiB memory is still in use.\n");
@@ -75,7 +75,7 @@ TEST(JobFacts, WhatASleepingEngineKept) {
   EXPECT_FALSE(later.engine_sleep) << "it slept after the message";
 }
 
-TEST(JobFacts, TheModelOfAServer) {
+TEST(JobFactReader, TheModelOfAServer) {
   EXPECT_EQ(Read("engine (v0.10.2) with config: model='Qwen/Qwen3-8B', dtype=x\n").model,
             "Qwen/Qwen3-8B");
   EXPECT_EQ(Read("$ vllm serve meta-llama/Llama-3.1-8B --max-num-seqs 4\n").model,
@@ -91,7 +91,7 @@ constexpr std::string_view kKilled =
     "anon-rss:14005332kB, "
     "file-rss:4212kB, shmem-rss:2116kB\n";
 
-TEST(JobFacts, TheHostBeforeItWasFull) {
+TEST(JobFactReader, TheHostBeforeItWasFull) {
   const OomMessage m = ReadOne(
       "[utils.py:787:see_memory_usage] CPU Virtual Memory:  used = 211.75 GB, percent = 42.0%\n"
       "[utils.py:787:see_memory_usage] CPU Virtual Memory:  used = 489.5 GB, percent = 97.1%\n" +
@@ -104,7 +104,7 @@ TEST(JobFacts, TheHostBeforeItWasFull) {
                    .host_use);
 }
 
-TEST(JobFacts, TheKernelsTableOfTasks) {
+TEST(JobFactReader, TheKernelsTableOfTasks) {
   const OomMessage m = ReadOne(
       "kernel: [  pid  ]   uid  tgid total_vm      rss pgtables_bytes swapents oom_score_adj name\n"
       "kernel: [   1203]     0  1203    74211     1320   176128        0             0 systemd\n"

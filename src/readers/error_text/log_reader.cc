@@ -58,7 +58,7 @@ struct Dictionary {
     for (const Wording& wording : precise) all.push_back(wording.opening);
     for (const Wording& wording : vague) all.push_back(wording.opening);
     all.push_back(kSummaryTitle);
-    for (std::string_view phrase : JobFacts::Phrases()) all.push_back(phrase);
+    for (std::string_view phrase : JobFactReader::Phrases()) all.push_back(phrase);
     others = all.size();
     std::set<std::string> known;
     for (std::string_view phrase : all) known.insert(AsFound(phrase));

@@ -59,7 +59,7 @@ class LogReader {
 
   Search precise_;
   Search vague_;  // words that only say that memory ran out: for a log without any other
-  JobFacts facts_;
+  JobFactReader facts_;
   LogFigures figures_;
   std::vector<MemorySummary> summaries_;
   std::size_t table_end_ = 0;
