@@ -32,7 +32,7 @@ _TURNS_WAITING = 100
 _TO_COME_DUE = 6
 #: Time of the processor, which a busy machine does not change, as a multiple of what the steps
 #: took, likewise.
-_TIMES = {False: 0.5, True: 4.0}
+_TIMES = {False: 1.5, True: 4.0}
 _LEAST_SECONDS = 2.0
 
 

@@ -231,7 +231,8 @@ class Loops:
             if rounds < (_EPOCHS_TO_COME_DUE if waits else _EPOCHS - 1):
                 return False
             return not loop.goes_to_last(now) and rounds >= _EPOCHS
-        if loop.turns_behind < self._most(loop, wanted) or loop.goes_to_last(now):
+        # The heaviest batch of a loader comes in the same round as the last value of a counter.
+        if not wanted and loop.goes_to_last(now) or loop.turns_behind < self._most(loop, wanted):
             return False
         self._later.leave_step()
         return True
@@ -241,7 +242,7 @@ class Loops:
         if wanted:
             return _TO_COME_DUE
         if loop.is_old:
-            return 2 if self._steps.trains_from_loaders else 0
+            return 1 if self._steps.trains_from_loaders else 0
         return 1 if loop.number in self._trained_in_steps else _NEW_STEPS
 
     def _is_new(self, begin: int) -> bool:
