@@ -196,8 +196,7 @@ struct Part {
   /// which is like the two before it.
   bool grows = false;
   Heaviest heaviest = Heaviest::kNotOne;
-  /// Its batch is so many times that of a step's pass, and such a share of that.
-  int passes = 1;
+  /// Its batch is the micro-batch of a step divided by this.
   int shares = 1;
 };
 
@@ -216,6 +215,9 @@ struct Variant {
   Storage storages = 1;
   /// Batches that one step of the optimizer takes, one after the other.
   int passes = 1;
+  /// Lines of the script that read or change gradients between a backward and the optimizer's step:
+  /// "train.py:57 in main". Nothing where the capture did not look.
+  std::optional<std::vector<std::string>> gradients_used = {};
   /// Of the job as captured; a variant that is written anew has none.
   std::vector<Release> releases = {};
   /// In their order. Empty where only steps were captured.

@@ -409,8 +409,7 @@ class Lowerer final : public Emitter {
   void RunLater() {
     for (std::size_t i = 0; i < variant_.later.size(); ++i) {
       const Part& part = variant_.later[i];
-      const std::int64_t batch =
-          CeilDiv(std::min(Product(options_.batch, part.passes), kLargestOfPart), part.shares);
+      const std::int64_t batch = CeilDiv(std::min(options_.batch, kLargestOfPart), part.shares);
       const std::int64_t of_all = std::min(
           CeilDiv(Product(batch, BatchesAt(job_, part.batches, batch)), part.seen), kLargestOfPart);
       placed_.PutAtBatch(of_all);

@@ -1,252 +1,331 @@
 #include "job/transforms/accumulate.h"
 
+#include <algorithm>
+#include <deque>
 #include <map>
-#include <set>
+#include <utility>
+#include <vector>
 
+#include "base/hash.h"
 #include "job/transforms/job_editor.h"
+#include "job/transforms/micro_batches.h"
 #include "job/transforms/tensors_of_call.h"
 
 namespace plimsoll {
 namespace {
 
-/// Where a storage is made: the how-manieth call of its pass, which of its new storages.
-using Birth = std::pair<std::size_t, std::size_t>;
+using Origin = LoopStorages::Origin;
 
-struct PassSpan {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
-
-/// From the inputs of each step to the end of its backward.
-std::vector<PassSpan> PassesIn(const Variant& variant) {
-  std::vector<PassSpan> passes;
-  std::size_t begin = 0;
-  bool open = false;
-  for (std::size_t i = 0; i < variant.events.size(); ++i) {
-    const JobEvent& event = variant.events[i];
-    const bool begins = event.kind == JobEvent::Kind::kStage &&
-                        (event.stage == Stage::kTransfer || event.stage == Stage::kForward);
-    const bool ends = event.kind == JobEvent::Kind::kStage && event.stage == Stage::kOptimizer;
-    // A forward after the optimizer's step is none of its passes.
-    if (event.kind == JobEvent::Kind::kStep) open = false;
-    if (begins && !open) {
-      begin = i;
-      open = true;
-    }
-    if (ends && open) {
-      passes.push_back({begin, i});
-      open = false;
-    }
-  }
-  return passes;
-}
-
-/// Repeats the pass of each step.
-class PassRepeater {
+/// Writes every step with another number of micro-batches: the first as it was captured, copies of
+/// the last captured one, and the optimizer's step. A storage that is freed `n` micro-batches after
+/// its own is freed `n` micro-batches after its own in what is written, too.
+class MicroBatchWriter {
  public:
-  PassRepeater(Job& job, const Variant& old, const std::vector<PassSpan>& passes, int times)
-      : old_(old), passes_(passes), times_(times), edit_(job, old, "plimsoll.accumulate") {
-    // The second pass lets go of what the first left; the first has nothing before it.
-    template_ = passes_.size() > 1 ? passes_[1] : passes_[0];
-    for (const PassSpan& pass : passes_) NoteBirths(pass);
+  MicroBatchWriter(Job& job, const Variant& old, const std::vector<MicroBatch>& captured, int count)
+      : old_(old),
+        captured_(captured),
+        count_(count),
+        storages_(job, old, captured),
+        edit_(job, old, "plimsoll.accumulate"),
+        head_(captured.size() - 1),
+        tail_(TailToRepeat()) {
     NoteGradients();
+    for (const Part& part : old.later) NoteFreedLater(part);
   }
 
   Variant Run() {
-    std::size_t pass = 0;
-    for (std::size_t i = 0; i < old_.events.size(); ++i) {
-      if (pass < passes_.size() && i == passes_[pass].end) {
-        BeginPass(passes_[pass]);
-        for (int repeat = 1; repeat < times_; ++repeat) Repeat();
-        ++pass;
+    CopyEvents(0, captured_.front().begin, 0);
+    for (std::size_t i = 0; i < captured_.size(); ++i) {
+      BeginMicroBatch();
+      gradients_of_step_.clear();
+      CopyEvents(captured_[i].begin, captured_[i].backward_end, i);
+      for (int repeat = 1; repeat < count_; ++repeat) {
+        RepeatEvents(captured_[tail_].backward_end, captured_[tail_].end, tail_);
+        BeginMicroBatch();
+        RepeatEvents(captured_[head_].begin, captured_[head_].backward_end, head_);
       }
-      CopyRenamed(old_.events[i]);
+      while (!captured_[i].updates) ++i;
+      CopyTail(i);
     }
+    for (Part& part : edit_.variant().later) CopyPart(part);
     return edit_.Take();
   }
 
  private:
-  void NoteBirths(const PassSpan& pass) {
-    std::size_t call = 0;
-    for (std::size_t i = pass.begin; i < pass.end; ++i) {
-      if (old_.events[i].kind != JobEvent::Kind::kCall) continue;
-      const std::vector<NewStorage>& fresh = old_.calls[old_.events[i].index].fresh;
-      for (std::size_t f = 0; f < fresh.size(); ++f) births_[fresh[f].storage] = {call, f};
-      ++call;
+  /// Storages by place, of one micro-batch that was written; kElsewhere where it made none.
+  using Made = std::vector<Storage>;
+
+  // What is repeated.
+
+  /// How far back the tail of this captured micro-batch frees what the loop made, and what.
+  std::map<std::uint32_t, std::size_t> FreesOfTail(std::size_t number) const {
+    std::map<std::uint32_t, std::size_t> frees;
+    for (std::size_t i = captured_[number].backward_end; i < captured_[number].end; ++i) {
+      const JobEvent& event = old_.events[i];
+      if (event.kind != JobEvent::Kind::kFree || storages_.IsGradient(event.index)) continue;
+      const Origin* origin = storages_.Find(event.index);
+      if (origin != nullptr) frees[origin->place] = number - origin->micro_batch;
     }
+    return frees;
   }
 
-  /// Gradients stay where the first pass of a step made them; later ones are added to those.
+  /// The last tail that a micro-batch follows. The very last one may be cut off, or may free what
+  /// the loop still holds while it goes on; it counts only where it frees more of older ones.
+  std::size_t TailToRepeat() const {
+    const std::size_t last = captured_.size() - 1;
+    if (last == 0) return last;
+    const auto of_last = FreesOfTail(last), before = FreesOfTail(last - 1);
+    if (!captured_[last - 1].updates) return last - 1;
+    for (const auto& freed : before) {
+      const auto found = of_last.find(freed.first);
+      if (found == of_last.end() || found->second != freed.second) return last - 1;
+    }
+    for (const auto& freed : of_last) {
+      if (!before.contains(freed.first) && freed.second < 2) return last - 1;
+    }
+    return last;
+  }
+
+  // Gradients stay where the first micro-batch of a step made them; later ones are added to those.
+
   void NoteGradients() {
-    for (const JobEvent& event : old_.events) {
-      if (event.kind == JobEvent::Kind::kLabel && event.category == Category::kGradients) {
-        gradients_.insert(event.index);
-      }
-    }
-    // Under FSDP a whole gradient is gone when its shards are summed up; those stay. One of the
-    // step before is let go in a pass where zero_grad() comes after the forward.
-    for (const PassSpan& pass : passes_) {
-      std::set<Storage> made;
-      for (std::size_t i = pass.begin; i < pass.end; ++i) {
-        const JobEvent& event = old_.events[i];
-        if (event.kind == JobEvent::Kind::kCall) {
-          for (const NewStorage& fresh : old_.calls[event.index].fresh) made.insert(fresh.storage);
-        }
-        if (event.kind == JobEvent::Kind::kFree && made.contains(event.index)) {
-          gradients_.erase(event.index);
-        }
-      }
-    }
-    for (std::size_t i = template_.begin; i < template_.end; ++i) {
+    HashMap<Storage, std::size_t> last_touch;
+    for (std::size_t i = captured_[head_].begin; i < captured_[head_].backward_end; ++i) {
       if (old_.events[i].kind != JobEvent::Kind::kCall) continue;
       const CallRecord& call = old_.calls[old_.events[i].index];
-      for (const NewStorage& fresh : call.fresh) last_touch_[fresh.storage] = i;
-      ForEachArgument(call, [&](const TensorUse& tensor) { last_touch_[tensor.storage] = i; });
+      for (const NewStorage& fresh : call.fresh) last_touch[fresh.storage] = i;
+      ForEachArgument(call, [&](const TensorUse& tensor) {
+        if (IsMadeBy(tensor.storage, head_)) last_touch[tensor.storage] = i;
+      });
     }
-    for (const Storage storage : gradients_) {
-      if (const auto at = last_touch_.find(storage); at != last_touch_.end()) {
-        added_at_[at->second].push_back(storage);
-      }
+    for (const auto& [storage, event] : last_touch) {
+      if (storages_.IsGradient(storage)) added_at_[event].push_back(storage);
+    }
+    for (auto& [event, gradients] : added_at_) std::ranges::sort(gradients);
+    for (std::size_t i = 0; i < captured_.size(); ++i) NoteZeroing(i);
+  }
+
+  bool IsMadeBy(Storage storage, std::size_t number) const {
+    const Origin* origin = storages_.Find(storage);
+    return origin != nullptr && origin->micro_batch == number;
+  }
+
+  /// `zero_grad()` before the backward frees the gradients of the step before. With several
+  /// micro-batches it has its place behind the optimizer's step.
+  void NoteZeroing(std::size_t number) {
+    for (std::size_t i = captured_[number].begin; i < captured_[number].backward_end; ++i) {
+      const JobEvent& event = old_.events[i];
+      if (event.kind != JobEvent::Kind::kFree || !storages_.IsGradient(event.index)) continue;
+      const Origin* origin = storages_.Find(event.index);
+      if (origin != nullptr && origin->micro_batch < number) zeroed_before_backward_ = true;
     }
   }
 
-  /// What the captured pass of a step made, by where it was made.
-  void BeginPass(const PassSpan& pass) {
-    latest_.clear();
-    gradient_of_.clear();
-    for (std::size_t i = pass.begin; i < pass.end; ++i) {
-      if (old_.events[i].kind != JobEvent::Kind::kCall) continue;
-      for (const NewStorage& fresh : old_.calls[old_.events[i].index].fresh) {
-        const Birth birth = births_.at(fresh.storage);
-        latest_[birth] = fresh.storage;
-        if (gradients_.contains(fresh.storage)) gradient_of_[birth] = fresh.storage;
-        renamed_.erase(fresh.storage);
-      }
+  /// All of the step, where the loop frees them in its next round.
+  void FreeGradients() {
+    if (!zeroed_before_backward_) return;
+    for (const Storage gradient : gradients_of_step_) {
+      if (gradient != kElsewhere) FreeOnce(gradient);
     }
-    current_ = pass;
   }
 
-  void Repeat() {
-    std::map<Storage, Storage> own;  // of this pass, by their numbers in the template
-    for (std::size_t i = template_.begin; i < template_.end; ++i) {
+  void AddGradients(std::size_t event) {
+    const auto found = added_at_.find(event);
+    if (found == added_at_.end()) return;
+    for (const Storage gradient : found->second) {
+      Storage& made = made_.back()[storages_.Find(gradient)->place];
+      const Storage sum = SumOf(gradient);
+      if (made == kElsewhere || sum == kElsewhere) continue;
+      edit_.AddInto(sum, made);
+      FreeOnce(std::exchange(made, kElsewhere));
+    }
+  }
+
+  // Micro-batches as they are written.
+
+  void BeginMicroBatch() {
+    made_.emplace_back(storages_.places(), kElsewhere);
+    if (made_.size() > captured_.size() + 1) made_.pop_front();
+  }
+
+  void NoteMade(Storage old, Storage storage) {
+    const std::uint32_t place = storages_.Find(old)->place;
+    made_.back()[place] = storage;
+    if (const auto kept = all_of_.find(place); kept != all_of_.end()) {
+      kept->second.push_back(storage);
+    }
+  }
+
+  /// The storage that stands for this one, as the captured micro-batch `number` names it, in the
+  /// micro-batch that is being written; kElsewhere where there is none.
+  Storage Counterpart(Storage storage, std::size_t number) const {
+    const Origin* origin = storages_.Find(storage);
+    if (origin == nullptr || origin->micro_batch > number) return kElsewhere;
+    const std::size_t before = number - origin->micro_batch;
+    return before < made_.size() ? made_[made_.size() - 1 - before][origin->place] : kElsewhere;
+  }
+
+  Storage CounterpartOrSelf(Storage storage, std::size_t number) const {
+    if (storages_.IsGradient(storage)) return storage;
+    const Storage found = Counterpart(storage, number);
+    return found == kElsewhere ? storage : found;
+  }
+
+  void FreeOnce(Storage storage) {
+    if (freed_.emplace(storage, 1).second) edit_.Free(storage);
+  }
+
+  // As captured.
+
+  void CopyEvents(std::size_t begin, std::size_t end, std::size_t number) {
+    for (std::size_t i = begin; i < end; ++i) CopyEvent(old_.events[i], number);
+  }
+
+  void CopyTail(std::size_t number) {
+    const MicroBatch& at = captured_[number];
+    CopyEvents(at.backward_end, storages_.UpdateEnd(number), number);
+    FreeGradients();
+    CopyEvents(storages_.UpdateEnd(number), at.end, number);
+  }
+
+  void CopyEvent(const JobEvent& event, std::size_t number) {
+    if (event.kind == JobEvent::Kind::kFree) {
+      return FreeOnce(CounterpartOrSelf(event.index, number));
+    }
+    if (event.kind == JobEvent::Kind::kLabel && event.category == Category::kGradients) {
+      NoteGradient(event.index);
+    }
+    if (event.kind != JobEvent::Kind::kCall) return edit_.Copy(event);
+    const CallRecord& call = old_.calls[event.index];
+    CopyCall(event, number);
+    for (const NewStorage& fresh : call.fresh) {
+      if (storages_.Find(fresh.storage) != nullptr) NoteMade(fresh.storage, fresh.storage);
+    }
+  }
+
+  void NoteGradient(Storage gradient) {
+    const Origin* origin = storages_.Find(gradient);
+    if (origin == nullptr || !storages_.IsGradient(gradient)) return;
+    gradients_of_step_.resize(storages_.places(), kElsewhere);
+    gradients_of_step_[origin->place] = gradient;
+  }
+
+  void CopyCall(const JobEvent& event, std::size_t number) {
+    const auto other = [&](const TensorUse& tensor) {
+      return CounterpartOrSelf(tensor.storage, number);
+    };
+    bool renames = false;
+    const CallRecord& call = old_.calls[event.index];
+    ForEachArgument(call, [&](const TensorUse& t) { renames |= other(t) != t.storage; });
+    if (!renames) return edit_.Copy(event);
+    CallRecord renamed = call;
+    ForEachArgument(renamed, [&](TensorUse& tensor) { tensor.storage = other(tensor); });
+    for (TensorUse& tensor : renamed.results) tensor.storage = other(tensor);
+    edit_.Call(std::move(renamed));
+  }
+
+  void NoteFreedLater(const Part& part) {
+    for (const JobEvent& event : part.events) {
+      const bool frees = event.kind == JobEvent::Kind::kFree;
+      const Origin* origin = frees ? storages_.Find(event.index) : nullptr;
+      if (origin != nullptr) all_of_[origin->place];
+    }
+  }
+
+  /// Of what follows the steps: it frees what the last micro-batch left, and what all of them keep.
+  void CopyPart(Part& part) {
+    std::vector<JobEvent> events = std::exchange(part.events, {});
+    std::vector<JobEvent> steps = std::exchange(edit_.variant().events, {});
+    const std::size_t last = captured_.size() - 1;
+    for (const JobEvent& event : events) {
+      const Origin* origin =
+          event.kind == JobEvent::Kind::kFree ? storages_.Find(event.index) : nullptr;
+      if (origin != nullptr && !storages_.IsGradient(event.index) && origin->micro_batch == last) {
+        for (const Storage storage : all_of_.at(origin->place)) FreeOnce(storage);
+      }
+      CopyEvent(event, last);
+    }
+    part.events = std::exchange(edit_.variant().events, std::move(steps));
+  }
+
+  // Once more.
+
+  void RepeatEvents(std::size_t begin, std::size_t end, std::size_t number) {
+    for (std::size_t i = begin; i < end; ++i) {
       const JobEvent& event = old_.events[i];
       switch (event.kind) {
         case JobEvent::Kind::kCall:
-          RepeatCall(old_.calls[event.index], own);
+          if (storages_.InEach(i)) RepeatCall(old_.calls[event.index], number);
           break;
         case JobEvent::Kind::kFree:
-          RepeatFree(event.index, own);
+          RepeatFree(event.index, number);
           break;
         case JobEvent::Kind::kLabel:
-          if (event.category != Category::kGradients && own.contains(event.index)) {
-            edit_.Label(own.at(event.index), event.category);
+          if (event.category == Category::kInputs) {
+            edit_.Label(Counterpart(event.index, number), event.category);
           }
           break;
-        default:
+        case JobEvent::Kind::kStage:
           edit_.Copy(event);
+          break;
+        default:
+          break;
       }
-      if (const auto at = added_at_.find(i); at != added_at_.end()) {
-        for (const Storage gradient : at->second) AddGradient(gradient, own);
-      }
-    }
-    // What is left over is let go where the pass's own would have been.
-    for (const auto& [storage, number] : own) {
-      const Birth birth = births_.at(storage);
-      if (!gradients_.contains(storage)) latest_[birth] = number;
-    }
-    for (std::size_t i = current_.begin; i < current_.end; ++i) {
-      if (old_.events[i].kind != JobEvent::Kind::kCall) continue;
-      for (const NewStorage& fresh : old_.calls[old_.events[i].index].fresh) {
-        if (!gradients_.contains(fresh.storage)) {
-          renamed_[fresh.storage] = latest_.at(births_.at(fresh.storage));
-        }
-      }
+      AddGradients(i);
     }
   }
 
-  void RepeatCall(CallRecord call, std::map<Storage, Storage>& own) {
+  void RepeatCall(CallRecord call, std::size_t number) {
     for (NewStorage& fresh : call.fresh) {
-      own[fresh.storage] = edit_.NewStorageNumber();
-      fresh.storage = own.at(fresh.storage);
+      const Storage made = edit_.NewStorageNumber();
+      NoteMade(fresh.storage, made);
+      fresh.storage = made;
     }
     const auto rename = [&](TensorUse& tensor) {
-      if (const auto found = own.find(tensor.storage); found != own.end()) {
-        tensor.storage = found->second;
-      }
+      tensor.storage = Renamed(tensor.storage, number);
     };
     ForEachArgument(call, rename);
     for (TensorUse& tensor : call.results) rename(tensor);
     edit_.Call(std::move(call));
   }
 
-  /// Of this pass, or what the one before it left.
-  void RepeatFree(Storage storage, std::map<Storage, Storage>& own) {
-    if (const auto found = own.find(storage); found != own.end()) {
-      edit_.Free(found->second);
-      own.erase(found);
-      return;
-    }
-    const auto birth = births_.find(storage);
-    if (birth == births_.end() || gradients_.contains(storage)) return;
-    const auto left = latest_.find(birth->second);
-    if (left == latest_.end() || freed_.contains(left->second)) return;
-    edit_.Free(left->second);
-    freed_.insert(left->second);
+  Storage Renamed(Storage storage, std::size_t number) const {
+    const bool is_sum = storages_.IsGradient(storage) && !IsMadeBy(storage, number);
+    const Storage found = is_sum ? SumOf(storage) : Counterpart(storage, number);
+    return found == kElsewhere ? storage : found;
   }
 
-  void AddGradient(Storage gradient, std::map<Storage, Storage>& own) {
-    const auto made = own.find(gradient);
-    const auto kept = gradient_of_.find(births_.at(gradient));
-    if (made == own.end() || kept == gradient_of_.end()) return;
-    edit_.AddInto(kept->second, made->second);
-    edit_.Free(made->second);
-    own.erase(made);
+  /// Of the step that is being written.
+  Storage SumOf(Storage gradient) const {
+    const Origin* origin = storages_.Find(gradient);
+    const bool known = origin != nullptr && origin->place < gradients_of_step_.size();
+    return known ? gradients_of_step_[origin->place] : kElsewhere;
   }
 
-  void CopyRenamed(const JobEvent& event) {
-    if (event.kind == JobEvent::Kind::kFree) {
-      const auto found = renamed_.find(event.index);
-      const Storage storage = found == renamed_.end() ? event.index : found->second;
-      if (freed_.insert(storage).second) edit_.Free(storage);
-      return;
-    }
-    // What runs after the passes (a measure of how good it is now) reads what the last one left.
-    if (event.kind == JobEvent::Kind::kCall && ReadsRenamed(old_.calls[event.index])) {
-      CallRecord call = old_.calls[event.index];
-      const auto rename = [&](TensorUse& tensor) {
-        if (const auto found = renamed_.find(tensor.storage); found != renamed_.end()) {
-          tensor.storage = found->second;
-        }
-      };
-      ForEachArgument(call, rename);
-      for (TensorUse& tensor : call.results) rename(tensor);
-      return edit_.Call(std::move(call));
-    }
-    edit_.Copy(event);
-  }
-
-  bool ReadsRenamed(const CallRecord& call) const {
-    bool reads = false;
-    ForEachArgument(call, [&](const TensorUse& t) { reads |= renamed_.contains(t.storage); });
-    return reads;
+  void RepeatFree(Storage storage, std::size_t number) {
+    // One of this micro-batch alone: the sum of all stays.
+    if (storages_.IsGradient(storage)) return;
+    const Storage found = Counterpart(storage, number);
+    if (found != kElsewhere) FreeOnce(found);
   }
 
   const Variant& old_;
-  const std::vector<PassSpan>& passes_;
-  const int times_;
+  const std::vector<MicroBatch>& captured_;
+  const int count_;
+  const LoopStorages storages_;
   JobEditor edit_;
-  PassSpan template_;
-  PassSpan current_;
-  std::map<Storage, Birth> births_;
-  std::set<Storage> gradients_;
-  /// Of the template: the last call that makes or reads a storage; the gradients that are done
-  /// then.
-  std::map<Storage, std::size_t> last_touch_;
+  /// The captured micro-batches whose head and whose tail are repeated.
+  const std::size_t head_, tail_;
+  bool zeroed_before_backward_ = false;
+  /// By event of the head: the gradients that are complete then.
   std::map<std::size_t, std::vector<Storage>> added_at_;
-  /// What each birth last gave, in the step at hand; where the gradients of this step are.
-  std::map<Birth, Storage> latest_, gradient_of_;
-  std::map<Storage, Storage> renamed_;
-  std::set<Storage> freed_;
+  /// By place: those that the optimizer will read.
+  Made gradients_of_step_;
+  /// The last micro-batches, as many as were captured and one more.
+  std::deque<Made> made_;
+  /// By place, of those that a later part frees: all that was made there.
+  HashMap<std::uint32_t, std::vector<Storage>> all_of_;
+  HashMap<Storage, char> freed_;
 };
 
 }  // namespace
@@ -270,12 +349,10 @@ std::optional<Error> CannotAccumulate(const Job& job, const Variant& variant) {
 }
 
 Variant AddAccumulation(Job& job, const Variant& variant, int passes) {
-  const std::vector<PassSpan> found = PassesIn(variant);
-  if (passes < 2 || found.empty() || PassesOf(variant) != 1) return variant;
-  Variant made = PassRepeater(job, variant, found, passes).Run();
+  const std::vector<MicroBatch> captured = MicroBatchesIn(variant);
+  if (passes < 2 || captured.empty() || PassesOf(variant) != 1) return variant;
+  Variant made = MicroBatchWriter(job, variant, captured, passes).Run();
   made.passes = passes;
-  // The loader still gives the whole batch.
-  for (Part& part : made.later) part.passes *= passes;
   return made;
 }
 

@@ -1,0 +1,77 @@
+// The micro-batches of a captured job: where each begins and ends, and which storage of one is the
+// counterpart of which storage of another.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "base/hash.h"
+#include "job/file/job.h"
+
+namespace plimsoll {
+
+/// One round of the training loop. Events [begin, backward_end) are its head: the batch, the
+/// forward and the backward. Events [backward_end, end) are its tail: the optimizer's step, if this
+/// is the last micro-batch of a step, and what the loop does until the next round begins.
+struct MicroBatch {
+  std::size_t begin = 0;
+  std::size_t backward_end = 0;
+  std::size_t end = 0;
+  bool updates = false;
+};
+
+/// In their order. Empty if a captured step has no backward that ends in an optimizer's stage.
+std::vector<MicroBatch> MicroBatchesIn(const Variant& variant);
+
+/// Which storages a round of the loop makes, and which calls belong to the optimizer's step.
+class LoopStorages {
+ public:
+  /// Storages of one place are made by the same operator in the same line of the script, each in
+  /// another micro-batch.
+  struct Origin {
+    std::size_t micro_batch = 0;
+    std::uint32_t place = 0;
+  };
+
+  LoopStorages(const Job& job, const Variant& variant,
+               const std::vector<MicroBatch>& micro_batches);
+
+  /// Null for model tensors and for storages that the optimizer's step makes.
+  const Origin* Find(Storage storage) const;
+  /// How many places there are.
+  std::size_t places() const { return place_of_.size(); }
+  /// Gradients that live until the optimizer's step.
+  bool IsGradient(Storage storage) const { return gradients_.contains(storage); }
+  /// Whether the call of this event runs in every micro-batch, and not only in the last of a step.
+  bool InEach(std::size_t event) const { return !of_update_.contains(event); }
+  /// One past the last event of the optimizer's step that follows this micro-batch.
+  std::size_t UpdateEnd(std::size_t micro_batch) const { return update_end_[micro_batch]; }
+
+ private:
+  enum Half : std::uint8_t { kHead, kTail };
+  /// With the operator, the line, the module, which of these calls, and which of its storages.
+  using Place = std::tuple<Half, StringId, StringId, StringId, std::uint32_t, std::size_t>;
+  struct MadeInTail {
+    HashMap<Storage, char> by_update, by_loop;
+  };
+
+  void FindGradients(const std::vector<MicroBatch>& micro_batches);
+  void FindZeroing(const MicroBatch& micro_batch);
+  void FindUpdate(const MicroBatch& micro_batch);
+  bool IsOfUpdate(std::size_t event, std::size_t last_update, const MadeInTail& made) const;
+  bool TakesGradientOrState(const CallRecord& call) const;
+  void NotePlaces(std::size_t begin, std::size_t end, std::size_t number, Half half);
+
+  const Job& job_;
+  const Variant& variant_;
+  HashMap<Storage, Origin> origins_;
+  HashMap<Storage, char> gradients_, state_;
+  HashMap<std::size_t, char> of_update_;
+  std::map<Place, std::uint32_t> place_of_;
+  std::vector<std::size_t> update_end_;
+};
+
+}  // namespace plimsoll
