@@ -30,6 +30,7 @@ from ..base.precision import (
     names,
 )
 from ..base.seed import fixed_seed
+from ..events import gradient_uses
 from ..events.merge import NOTHING_COMPILED, is_compiled, merged
 from ..events.points import LENGTHS, Points
 from ..events.recorder import Recorder
@@ -243,8 +244,8 @@ class _Session:
         tries = not precision.compiled and not self._layers
         attendant = watcher if tries else Attendant()
         first = self._run(precision, points.at[0], attendant)
-        others = [self._run(precision, point, Attendant()).recorded for point in points.at[1:]]
-        events = merged([first.recorded, *others], tables, points, self._notes)
+        runs = [first, *(self._run(precision, point, Attendant()) for point in points.at[1:])]
+        events = merged([run.recorded for run in runs], tables, points, self._notes)
         if precision.compiled and not is_compiled(events):
             self._notes(f"{precision.name}: {NOTHING_COMPILED}")
         for layers in self._layers:
@@ -252,6 +253,7 @@ class _Session:
         variant: dict[str, Any] = {
             "precision": precision.name,
             **({"compiled": True} if precision.compiled else {}),
+            **gradient_uses.of_all(run.gradient_uses.lines for run in runs),
             "events": tables.rows(events),
         }
 

@@ -34,12 +34,20 @@ def mark_phases(
         try:
             return backward(*args, **kwargs)
         finally:
-            recorder.label("gradient", (p.grad for p in parameters() if p.grad is not None))
+            recorder.gradients(p.grad for p in parameters() if p.grad is not None)
             recorder.phase("optimizer")
+
+    def step_begins(*hooked: Any) -> None:
+        recorder.gradient_uses.step_begins()
+
+    def step_ends(*hooked: Any) -> None:
+        recorder.gradient_uses.step_ends()
 
     hooks = [
         optim.register_optimizer_step_pre_hook(refuse_unpredictable),
         optim.register_optimizer_step_pre_hook(before_optimizer),
+        optim.register_optimizer_step_pre_hook(step_begins),
+        optim.register_optimizer_step_post_hook(step_ends),
         optim.register_optimizer_step_post_hook(after_optimizer),
     ]
     try:

@@ -38,6 +38,7 @@ from .event import (
     StepBegin,
     Tensor,
 )
+from .gradient_uses import GradientUses
 from .remembered import Remembered
 from .variables import Variables
 
@@ -99,6 +100,7 @@ class Recorder(TorchDispatchMode):
         self._frees = 0
         #: By storage: when it was last copied to the host, which is no event.
         self.host_reads: dict[int, int] = {}
+        self.gradient_uses = GradientUses()
         #: Called before each operator that is told.
         self.before_operator: Callable[[], None] | None = None
 
@@ -143,6 +145,12 @@ class Recorder(TorchDispatchMode):
         if kind == "parameter":
             return Parameter(number, layout, name, tensor.requires_grad, 0)
         return Buffer(number, layout, name)
+
+    def gradients(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Those that a backward leaves."""
+        tensors = list(tensors)
+        self.gradient_uses.completed(filter(None, map(self.number, tensors)))
+        self.label("gradient", tensors)
 
     def label(self, category: str, tensors: Iterable[torch.Tensor]) -> None:
         numbers = []
@@ -208,6 +216,8 @@ class Recorder(TorchDispatchMode):
         if any(map(_is_made_of_others, types)):
             return NotImplemented  # what it does with them comes here next
         kwargs = kwargs or {}
+        if self.gradient_uses.are_possible:
+            self.gradient_uses.see(func, map(self.number, _tensors(args, kwargs)))
         if self.before_operator is not None and not self._quiet:
             self.before_operator()
         if kwargs.get("pin_memory"):  # pinning asks for a device
@@ -345,6 +355,7 @@ class Recorder(TorchDispatchMode):
         if not self._holders[watch.number]:
             del self._holders[watch.number]
             self._variables.died(watch.number)
+            self.gradient_uses.freed(watch.number)
             self.events.append(Free(watch.number))
             self._frees += 1
 

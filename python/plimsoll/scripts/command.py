@@ -25,6 +25,7 @@ from ..base.lists import of_all
 from ..base.notes import Notes
 from ..base.output import check_output
 from ..base.sizes import shown, whole_number
+from ..events import gradient_uses
 from ..events.event import HostPeak, Parameter, PartBegin, Recorded, StepBegin, varying
 from ..events.inputs import changing_sizes
 from ..events.merge import NOTHING_COMPILED, is_compiled, merged, steps_of
@@ -186,7 +187,7 @@ def _as_it_stands(own: Run, data_seconds: float = 0.0) -> dict[str, Any]:
         **_facts([run], own.gpu, sum(row[0] == "part" for row in rows), tables),
         "own_batch": sequence.points[0][0],
         **tables.document(),
-        "variants": [{"precision": "as_written", "events": rows}],
+        "variants": [_variant("as_written", [run], rows)],
         "notes": run.notes + _more_each_time([run]),
     }
 
@@ -297,7 +298,7 @@ def _add_autocast(document: dict[str, Any], runs: list[Run], points: Points, tab
         return "in autocast the script does something else behind its steps"
     document |= tables.document()
     by = {"set_by": set_by} if set_by else {}
-    document["variants"].append({"precision": NAME, **by, "events": events})
+    document["variants"].append(_variant(NAME, results, events, **by))
     return ""
 
 
@@ -329,13 +330,19 @@ def _variants(
             notes = Notes()
             notes(f"the figures are those of eager mode: {error.what}")
         else:
-            eager = {"precision": "eager", "events": of(runs, Notes())}
-            return [{"precision": "as_written", "compiled": True, "events": events}, eager], (
-                notes.texts
-            )
+            eager = _variant("eager", runs, of(runs, Notes()))
+            written = _variant("as_written", compiled, events, compiled=True)
+            return [written, eager], notes.texts
     for note in runs[0].notes:
         notes(note)
-    return [{"precision": "as_written", "events": of(runs, notes)}], notes.texts
+    return [_variant("as_written", runs, of(runs, notes))], notes.texts
+
+
+def _variant(
+    precision: str, runs: list[RunResult], events: list[Any], **more: Any
+) -> dict[str, Any]:
+    uses = gradient_uses.of_all(run.gradient_uses for run in runs)
+    return {"precision": precision, **more, **uses, "events": events}
 
 
 def _facts(runs: list[RunResult], gpu: str, parts: int, tables: Tables) -> dict[str, Any]:

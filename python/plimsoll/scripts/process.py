@@ -277,6 +277,7 @@ class _Process:
             self._autocast.is_used,
             self._autocast.set_by,
             recorder.lists,
+            recorder.gradient_uses.lines,
         )
 
     def _not_followed(self, serves: bool) -> list[NotFollowed]:

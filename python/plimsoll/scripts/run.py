@@ -165,6 +165,8 @@ class RunResult:
     autocast_set_by: str = ""
     #: That modules were given.
     lists: GivenLists = GivenLists()
+    #: Lines that read or change gradients between a backward and the optimizer's step.
+    gradient_uses: list[str] = field(default_factory=list)
 
 
 class Failure(NamedTuple):

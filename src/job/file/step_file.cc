@@ -281,6 +281,13 @@ class Reader : public JsonItems {
     job_.variants[index].set_by = TextOr(json["set_by"], "");
     job_.variants[index].compiled = json.contains("compiled") && json["compiled"] == Json(true);
     job_.variants[index].passes = passes_;
+    if (json.contains("gradients_used")) {
+      std::vector<std::string>& lines = job_.variants[index].gradients_used.emplace();
+      for (const Json& line : Array(json, "gradients_used")) {
+        if (!line.is_text()) Refuse("\"gradients_used\" does not hold lines");
+        lines.push_back(*line.text());
+      }
+    }
     for (const Json& event : Array(json, "events")) events.Read(event);
     events.End();
     if (json.contains("releases")) {

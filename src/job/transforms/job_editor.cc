@@ -13,7 +13,8 @@ JobEditor::JobEditor(Job& job, const Variant& old, std::string_view op)
           .calls = old.calls,
           .events = {},
           .storages = old.storages,
-          .passes = old.passes};
+          .passes = old.passes,
+          .gradients_used = old.gradients_used};
   // What follows the steps finds the parameters and the state that they have now. Further steps
   // among it would still be as they were captured; the ones that are written anew stand for them.
   std::ranges::copy_if(old.later, std::back_inserter(new_.later),

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "job/transforms/gradient_uses.h"
 #include "job/transforms/job_editor.h"
 #include "job/transforms/tensors_of_call.h"
 
@@ -345,12 +346,25 @@ CapturedOptimizer OptimizerOf(const Job& job, const Variant& variant) {
   return {.name = calls.Count("_foreach_mul_") > 0 ? "sgd_momentum" : "sgd"};
 }
 
+std::string WhyNotInBackward(const Job& job, const Variant& variant) {
+  const std::string line = GradientsUsedAt(job, variant);
+  if (line.empty()) return {};
+  return fmt::format(
+      "the optimizer cannot step inside the backward: {} uses the gradients before "
+      "optimizer.step()",
+      line);
+}
+
 Result<Variant> ReplaceOptimizer(Job& job, const Variant& variant,
                                  const OtherOptimizer& optimizer) {
   const Result<ChosenOptimizer> chosen = ChooseOptimizer(optimizer);
   if (!chosen) return chosen.error();
   Completions completions;
   if (chosen->in_backward) {
+    if (std::string why = WhyNotInBackward(job, variant); !why.empty()) {
+      return Error{.message = std::move(why),
+                   .hint = "clipping, a gradient scaler and norms need all gradients at once"};
+    }
     Result<Completions> found = GradientFinder(job, variant).Run();
     if (!found) return found.error();
     completions = std::move(*found);

@@ -18,6 +18,10 @@ struct CapturedOptimizer {
 };
 CapturedOptimizer OptimizerOf(const Job& job, const Variant& variant);
 
+/// Why an optimizer cannot step inside the backward: gradients are used between the two. Empty if
+/// it can.
+std::string WhyNotInBackward(const Job& job, const Variant& variant);
+
 /// The variant with another optimizer. Adds to the step's strings and layouts.
 Result<Variant> ReplaceOptimizer(Job& job, const Variant& variant, const OtherOptimizer& optimizer);
 

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "job/transforms/accumulate.h"
+#include "job/transforms/gradient_uses.h"
 #include "plan/lever.h"
 
 namespace plimsoll {
@@ -35,12 +36,17 @@ bool HasBatchNorm(const Job& job) {
   return false;
 }
 
-std::vector<std::string> AccumulationCode(const Job&, const Choice& choice,
+std::vector<std::string> AccumulationCode(const Job& job, const Choice& choice,
                                           const LeverValue& value) {
   const int passes = value.As<Accumulation>().passes;
-  return {fmt::format("for i, (x, y) in enumerate(loader):  # batch_size={}", choice.batch),
-          fmt::format("    (criterion(model(x), y) / {}).backward()", passes),
-          fmt::format("    if (i + 1) % {} == 0: optimizer.step(); optimizer.zero_grad()", passes)};
+  std::vector<std::string> lines = {
+      fmt::format("for i, (x, y) in enumerate(loader):  # batch_size={}", choice.batch),
+      fmt::format("    (criterion(model(x), y) / {}).backward()", passes),
+      fmt::format("    if (i + 1) % {} == 0: optimizer.step(); optimizer.zero_grad()", passes)};
+  if (const std::string line = GradientsUsedAt(job, VariantOf(job, choice)); !line.empty()) {
+    lines.push_back(fmt::format("    # {} goes into the `if`, before optimizer.step()", line));
+  }
+  return lines;
 }
 
 std::optional<Error> Repeat(Job& job, Variant& variant, const LeverValue& value) {

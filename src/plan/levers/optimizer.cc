@@ -70,7 +70,9 @@ std::vector<LeverValue> OptimizersWorthTrying(const PlanRequest& request, const 
   const OtherOptimizer fused{.name = captured.name, .form = OptimizerForm::kFused};
   std::vector<LeverValue> values;
   if (!captured.fused) values.push_back(OptimizerValue(fused));
-  values.push_back(OptimizerValue({.name = fused.name, .form = fused.form, .in_backward = true}));
+  if (WhyNotInBackward(request.job, variant).empty()) {
+    values.push_back(OptimizerValue({.name = fused.name, .form = fused.form, .in_backward = true}));
+  }
   if (captured.name.starts_with("adam")) {
     if (StateIsMuch(request, variant)) {
       values.push_back(OptimizerValue({.name = captured.name, .form = OptimizerForm::kHost}));
@@ -79,6 +81,12 @@ std::vector<LeverValue> OptimizersWorthTrying(const PlanRequest& request, const 
     values.push_back(OptimizerValue({.name = "adafactor"}));
   }
   return values;
+}
+
+std::optional<std::string> WhyNotOffered(const PlanRequest& request, const Variant& variant) {
+  if (variant.compiled || OptimizerOf(request.job, variant).name.empty()) return std::nullopt;
+  std::string why = WhyNotInBackward(request.job, variant);
+  return why.empty() ? std::nullopt : std::optional(std::move(why));
 }
 
 std::string DescribeOptimizer(const Job& job, const Choice&, const LeverValue& value) {
@@ -147,6 +155,7 @@ const PlanLever kOptimizerLever = {
     },
     .numerics = NumericsOfOptimizer,
     .worth_trying = OptimizersWorthTrying,
+    .why_not = WhyNotOffered,
     .of_compiled = true,
     .suits =
         [](const Job&, const Variant& variant, const LeverValue& value) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "job/transforms/gradient_uses.h"
 #include "plan/lever.h"
 
 namespace plimsoll {
@@ -118,7 +119,12 @@ std::vector<std::string> PrecisionCode(const Job& job, const Choice&, const Leve
   } else if (is.type == "amp_fp16") {
     add({"scaler = torch.amp.GradScaler(\"cuda\")",
          "with torch.autocast(\"cuda\", dtype=torch.float16):", "    loss = criterion(model(x), y)",
-         "scaler.scale(loss).backward()", "scaler.step(optimizer); scaler.update()"});
+         "scaler.scale(loss).backward()"});
+    // Else what uses the gradients there sees scaled ones.
+    if (const std::string line = GradientsUsedAt(job, job.variants.front()); !line.empty()) {
+      lines.push_back(fmt::format("scaler.unscale_(optimizer)  # before {}", line));
+    }
+    add({"scaler.step(optimizer); scaler.update()"});
   } else if (is.type == "bf16") {
     add({"model = model.bfloat16()  # before the optimizer is made",
          "x = x.bfloat16()          # inputs that are no indices"});
