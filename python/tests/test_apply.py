@@ -16,6 +16,9 @@ F = torch.nn.functional
 
 import plimsoll
 
+# As a loop has it that imported it before.
+clip_norm = nn.utils.clip_grad_norm_
+
 
 class Block(nn.Module):
     def __init__(self):
@@ -439,6 +442,39 @@ def test_an_optimizer_in_the_backward_needs_whole_gradients():
         )
         assert applied.optimizer is given
         assert "gradient is not whole" in applied.not_set[0]
+
+
+@pytest.mark.parametrize(
+    "use, what",
+    [
+        (lambda model: nn.utils.clip_grad_norm_(model.parameters(), 1), "clip_grad_norm_ sees no"),
+        (lambda model: clip_norm(list(model.parameters()), 1, foreach=False), "no gradients"),
+        (lambda model: nn.utils.clip_grad_value_(model.parameters(), 1), "clip_grad_value_ sees"),
+        (lambda model: loss(model, *batches(1)[0]).backward(), "that this loop accumulates"),
+    ],
+)
+def test_a_loop_that_an_optimizer_in_the_backward_would_break_is_refused(use, what):
+    model, other = net(), net()
+    applied = plimsoll.apply(plan(optimizer=EARLY), model, adamw(model))
+    (batch,) = batches(1)
+    for _ in range(2):
+        applied.optimizer.step()
+        loss(model, *batch).backward()
+    with pytest.raises(plimsoll.PlanError, match=what):
+        use(model)
+    # Those of another model have nothing to do with it.
+    assert nn.utils.clip_grad_norm_(other.parameters(), 1.0) == 0
+    loss(other, *batch).backward()
+    nn.utils.clip_grad_value_(other.parameters(), 1.0)
+
+
+def test_a_gradient_scaler_beside_an_optimizer_in_the_backward_is_refused():
+    model = net()
+    applied = plimsoll.apply(plan(optimizer=EARLY), model, adamw(model))
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(loss(model, *batches(1)[0])).backward()
+    with pytest.raises(plimsoll.PlanError, match="the gradient scaler sees no gradients"):
+        scaler.step(applied.optimizer)
 
 
 def test_allocator_settings_that_are_there_already(monkeypatch):

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from ..base.errors import PlanError
 from .host_optimizer import HostOptimizer
+from .used_up import guard
 
 #: By the names that the program has for them: the class, and settings that make it that one.
 _CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -106,20 +107,42 @@ def _changed(kind: str, form: str, given: Optimizer, made: type[Optimizer]) -> d
 def in_backward(given: Optimizer) -> Optimizer:
     """Each parameter is stepped as soon as its gradient is whole, and the gradient let go. What is
     given back is for schedulers and checkpoints: its `step` and `zero_grad` do nothing more."""
+    loop = _Loop()
     for group in given.param_groups:
         for parameter in group["params"]:
             if parameter.requires_grad:
-                _step_when_ready(given, group, parameter)
+                _step_when_ready(given, group, parameter, loop)
+                guard([parameter])
 
     def step(self: Optimizer, closure: Any = None) -> None:
-        pass
+        loop.steps()
 
     given.step = types.MethodType(step, given)  # type: ignore[method-assign]
     return given
 
 
+class _Loop:
+    """Which parameters a backward has stepped since the loop last called `step`, by id."""
+
+    def __init__(self) -> None:
+        self._stepped: set[int] = set()
+
+    def steps(self) -> None:
+        self._stepped.clear()
+
+    def is_ready(self, parameter: torch.Tensor) -> None:
+        if id(parameter) in self._stepped:
+            raise PlanError(
+                "a second backward before optimizer.step(): an optimizer in the backward cannot "
+                "wait for gradients that this loop accumulates",
+                hint="Apply a configuration without it; a loop that does not accumulate keeps its "
+                "optimizer.step()",
+            )
+        self._stepped.add(id(parameter))
+
+
 def _step_when_ready(
-    given: Optimizer, group: dict[str, Any], parameter: torch.nn.Parameter
+    given: Optimizer, group: dict[str, Any], parameter: torch.nn.Parameter, loop: _Loop
 ) -> None:
     accepted = inspect.signature(type(given).__init__).parameters
     settings = {key: value for key, value in given.defaults.items() if key in accepted}
@@ -128,6 +151,7 @@ def _step_when_ready(
     own.state = given.state
 
     def ready(parameter: torch.Tensor) -> None:
+        loop.is_ready(parameter)
         for key, value in group.items():
             if key != "params":
                 own.param_groups[0][key] = value  # a scheduler may have changed it
