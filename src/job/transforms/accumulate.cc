@@ -39,6 +39,7 @@ class MicroBatchWriter {
       BeginMicroBatch();
       gradients_of_step_.clear();
       CopyEvents(captured_[i].begin, captured_[i].backward_end, i);
+      FreeOlder(captured_[head_].begin, captured_[head_].backward_end, head_, i);
       for (int repeat = 1; repeat < count_; ++repeat) {
         RepeatEvents(captured_[tail_].backward_end, captured_[tail_].end, tail_);
         BeginMicroBatch();
@@ -46,6 +47,7 @@ class MicroBatchWriter {
       }
       while (!captured_[i].updates) ++i;
       CopyTail(i);
+      FreeOlder(captured_[tail_].backward_end, captured_[tail_].end, tail_, i);
     }
     for (Part& part : edit_.variant().later) CopyPart(part);
     return edit_.Take();
@@ -186,6 +188,18 @@ class MicroBatchWriter {
     CopyEvents(at.backward_end, storages_.UpdateEnd(number), number);
     FreeGradients();
     CopyEvents(storages_.UpdateEnd(number), at.end, number);
+  }
+
+  /// What only later micro-batches free: the captured one at hand has none that is as old.
+  void FreeOlder(std::size_t begin, std::size_t end, std::size_t number, std::size_t at_hand) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const JobEvent& event = old_.events[i];
+      const bool frees = event.kind == JobEvent::Kind::kFree;
+      const Origin* origin = frees ? storages_.Find(event.index) : nullptr;
+      if (origin != nullptr && number - origin->micro_batch > at_hand) {
+        RepeatFree(event.index, number);
+      }
+    }
   }
 
   void CopyEvent(const JobEvent& event, std::size_t number) {

@@ -72,7 +72,8 @@ class Loop {
 };
 
 constexpr const char* kHead = " +400 +800 +4 +40 -800";
-constexpr const char* kAdded = " -40";  // to those of the first
+/// The gradient is added to that of the first as soon as it is there.
+constexpr const char* kAdded = " +400 +800 +4 +40 -40 -800";
 
 std::string Text(std::initializer_list<const char*> parts) {
   std::string text;
@@ -83,8 +84,8 @@ std::string Text(std::initializer_list<const char*> parts) {
 TEST(Accumulate, ABatchGoesWhenTheNextTakesItsName) {
   Loop loop({});
   EXPECT_EQ(loop.Requests(1, 1), Text({"+4", kHead, " +80 -80 -40 -4 -400"}));
-  EXPECT_EQ(loop.Requests(3, 1), Text({"+4", kHead, " -4 -400", kHead, kAdded, " -4 -400", kHead,
-                                       kAdded, " +80 -80 -40 -4 -400"}));
+  EXPECT_EQ(loop.Requests(3, 1),
+            Text({"+4", kHead, " -4 -400", kAdded, " -4 -400", kAdded, " +80 -80 -40 -4 -400"}));
 }
 
 TEST(Accumulate, NothingPilesUp) {
@@ -115,12 +116,12 @@ TEST(Accumulate, ZeroGradIsOfTheOptimizersStep) {
 TEST(Accumulate, AMetricIsComputedOfEachMicroBatch) {
   Loop loop({.metric = true});
   EXPECT_EQ(loop.Requests(2, 1),
-            Text({"+4", kHead, " +12 -12 -4 -400", kHead, kAdded, " +80 -80 -40 +12 -12 -4 -400"}));
+            Text({"+4", kHead, " +12 -12 -4 -400", kAdded, " +80 -80 -40 +12 -12 -4 -400"}));
 }
 
 TEST(Accumulate, WhatEachMicroBatchKeepsStays) {
   Loop loop({.keeps = 1000});
-  EXPECT_EQ(loop.Requests(2, 1), Text({"+4", kHead, " -400", kHead, kAdded, " +80 -80 -40 -400"}));
+  EXPECT_EQ(loop.Requests(2, 1), Text({"+4", kHead, " -400", kAdded, " +80 -80 -40 -400"}));
 }
 
 }  // namespace
