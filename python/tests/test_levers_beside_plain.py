@@ -1,7 +1,7 @@
-"""Each lever that plimsoll.apply sets, beside the plain loop: ten steps of six small jobs on the CPU.
+"""Each lever that plimsoll.apply sets, beside the plain loop: ten steps of small jobs on the CPU.
 
-What a plan calls "same" is the same to the bit, what it calls "rounding" differs by 1e-5 in fp32 and
-by 2e-2 in bf16; what would break a loop is refused.
+What a plan calls "same" is the same to the bit, what it calls "rounding" differs by 1e-5 in fp32
+and by 2e-2 in bf16; what would break a loop is refused.
 """
 
 from __future__ import annotations
@@ -118,7 +118,10 @@ LEVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "tf32": ("same", {"tf32": {"on": False}}),
     "checkpointing": ("same", {"checkpointing": {"modules": ALL}}),
     "checkpointing in part": ("same", {"checkpointing": {"modules": ALL[:1]}}),
-    "blocks offloaded": ("same", {"checkpointing": {"modules": ALL[:1], "keep": ["host:blocks.2"]}}),
+    "blocks offloaded": (
+        "same",
+        {"checkpointing": {"modules": ALL[:1], "keep": ["host:blocks.2"]}},
+    ),
     "offload": ("same", {"offload": {"what": ["activations"]}}),
     "accumulation": ("same", {"accumulation": {"passes": 2}}),
     "fused": ("rounding", of_optimizer("fused")),
@@ -132,8 +135,11 @@ LEVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "autocast with a scaler": ("bf16", {"precision": {"name": "amp_fp16"}}),
     "several": (
         "rounding",
-        {"checkpointing": {"modules": ALL}, **of_optimizer("fused"), "offload": {
-            "what": ["activations"]}},
+        {
+            "checkpointing": {"modules": ALL},
+            **of_optimizer("fused"),
+            "offload": {"what": ["activations"]},
+        },
     ),
 }
 

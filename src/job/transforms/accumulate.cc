@@ -16,6 +16,21 @@ namespace {
 
 using Origin = LoopStorages::Origin;
 
+/// What the loop frees in the tail of this captured micro-batch, by place, and how many
+/// micro-batches before it that was made.
+std::map<std::uint32_t, std::size_t> FreesOfTail(const Variant& variant,
+                                                 const std::vector<MicroBatch>& captured,
+                                                 const LoopStorages& storages, std::size_t number) {
+  std::map<std::uint32_t, std::size_t> frees;
+  for (std::size_t i = captured[number].backward_end; i < captured[number].end; ++i) {
+    const JobEvent& event = variant.events[i];
+    if (event.kind != JobEvent::Kind::kFree || storages.IsGradient(event.index)) continue;
+    const Origin* origin = storages.Find(event.index);
+    if (origin != nullptr) frees[origin->place] = number - origin->micro_batch;
+  }
+  return frees;
+}
+
 /// Writes every step with another number of micro-batches: the first as it was captured, copies of
 /// the last captured one, and the optimizer's step. A storage that is freed `n` micro-batches after
 /// its own is freed `n` micro-batches after its own in what is written, too.
@@ -59,25 +74,14 @@ class MicroBatchWriter {
 
   // What is repeated.
 
-  /// How far back the tail of this captured micro-batch frees what the loop made, and what.
-  std::map<std::uint32_t, std::size_t> FreesOfTail(std::size_t number) const {
-    std::map<std::uint32_t, std::size_t> frees;
-    for (std::size_t i = captured_[number].backward_end; i < captured_[number].end; ++i) {
-      const JobEvent& event = old_.events[i];
-      if (event.kind != JobEvent::Kind::kFree || storages_.IsGradient(event.index)) continue;
-      const Origin* origin = storages_.Find(event.index);
-      if (origin != nullptr) frees[origin->place] = number - origin->micro_batch;
-    }
-    return frees;
-  }
-
   /// The last tail that a micro-batch follows. The very last one may be cut off, or may free what
   /// the loop still holds while it goes on; it counts only where it frees more of older ones.
   std::size_t TailToRepeat() const {
     const std::size_t last = captured_.size() - 1;
     if (last == 0) return last;
-    const auto of_last = FreesOfTail(last), before = FreesOfTail(last - 1);
     if (!captured_[last - 1].updates) return last - 1;
+    const auto of_last = FreesOfTail(old_, captured_, storages_, last);
+    const auto before = FreesOfTail(old_, captured_, storages_, last - 1);
     for (const auto& freed : before) {
       const auto found = of_last.find(freed.first);
       if (found == of_last.end() || found->second != freed.second) return last - 1;
