@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import os
 import types
 import weakref
 
@@ -475,6 +476,20 @@ def test_a_gradient_scaler_beside_an_optimizer_in_the_backward_is_refused():
     scaler.scale(loss(model, *batches(1)[0])).backward()
     with pytest.raises(plimsoll.PlanError, match="the gradient scaler sees no gradients"):
         scaler.step(applied.optimizer)
+
+
+def test_what_is_no_regular_file_is_refused(tmp_path, monkeypatch):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in (fifo, "/dev/zero", tmp_path):
+        with pytest.raises(plimsoll.PlanError, match="is no regular file|cannot be read") as error:
+            plimsoll.apply(path, net())
+        assert "\n" not in str(error.value)
+    endless = tmp_path / "endless"
+    endless.write_bytes(b" " * 2000)
+    monkeypatch.setattr("plimsoll.applying.plan_file._LARGEST", 1000)
+    with pytest.raises(plimsoll.PlanError, match="too large"):
+        plimsoll.apply(endless, net())
 
 
 def test_allocator_settings_that_are_there_already(monkeypatch):

@@ -193,6 +193,22 @@ def test_files_are_replaced_whole(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [target, link]
 
 
+def test_pipes_that_nobody_reads_and_devices_are_no_output(tmp_path: Path) -> None:
+    import plimsoll
+    from plimsoll.base.output import check_output
+
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", "/dev/zero", "/dev/full", tmp_path):
+        with pytest.raises(plimsoll.CaptureError, match="is no regular file") as error:
+            check_output(path)
+        assert "\n" not in str(error.value)
+    reader, writer = os.pipe()
+    for path in ("/dev/null", "/dev/stdout", f"/dev/fd/{writer}"):
+        check_output(path)
+    os.close(reader)
+    os.close(writer)
+
+
 NEVER_TRAINS = """
 import torch
 x = torch.ones(2, device="cuda")

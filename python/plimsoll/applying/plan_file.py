@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import shlex
+import stat
 import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Union
@@ -18,6 +19,10 @@ _STEP_SCHEMA = "plimsoll.step/"
 _GZIP = b"\x1f\x8b"
 #: Bytes that have the schema of a document.
 _HEAD = 1000
+
+#: Bytes. A plan has some thousand.
+_LARGEST = 64 << 20
+_WHAT_A_PLAN_IS = "It is what `plimsoll plan ... --json` prints"
 
 PlanSource = Union[str, "os.PathLike[str]", Mapping[str, Any]]
 
@@ -67,7 +72,7 @@ def _document(plan: PlanSource) -> Mapping[str, Any]:
             document = parse_json(str(text))
         except BadJson as error:
             raise PlanError(
-                f"{name} is no JSON: {error}", hint="It is what `plimsoll plan ... --json` prints"
+                f"{name} is no JSON: {error}", hint=_WHAT_A_PLAN_IS
             ) from error
     schema = document.get("schema") if isinstance(document, Mapping) else None
     if isinstance(schema, str) and schema.startswith(_STEP_SCHEMA):
@@ -75,7 +80,7 @@ def _document(plan: PlanSource) -> Mapping[str, Any]:
     if schema != SCHEMA:
         raise PlanError(
             f"the plan's schema is {schema!r} instead of {SCHEMA!r}",
-            hint="It is what `plimsoll plan ... --json` prints",
+            hint=_WHAT_A_PLAN_IS,
         )
     return document
 
@@ -87,11 +92,20 @@ def _is_a_step(name: str, file: str) -> PlanError:
     )
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """A fifo would wait for a writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _text(path: str | os.PathLike[str]) -> str:
     name = os.fspath(path)
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise PlanError(f"{name} is no regular file", hint=_WHAT_A_PLAN_IS)
+            data = file.read(_LARGEST + 1) or b""  # nothing: /proc/kmsg has no more
+        if len(data) > _LARGEST:
+            raise PlanError(f"{name} is too large for a plan", hint=_WHAT_A_PLAN_IS)
         if data.startswith(_GZIP):
             head = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_HEAD)
             if f'"{_STEP_SCHEMA}'.encode() in head:
@@ -99,7 +113,7 @@ def _text(path: str | os.PathLike[str]) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise PlanError(
-            f"{name} is no plan", hint="It is what `plimsoll plan ... --json` prints"
+            f"{name} is no plan", hint=_WHAT_A_PLAN_IS
         ) from error
     except (OSError, EOFError, zlib.error) as error:
         raise PlanError(f"{name} cannot be read: {error}") from error

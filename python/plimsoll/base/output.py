@@ -25,15 +25,24 @@ def check_output(path: str | os.PathLike[str], inputs: Iterable[str] = ()) -> No
     except OSError as error:
         raise _cannot_write(path, error) from error
     if there is not None and not stat.S_ISREG(there.st_mode):
-        if stat.S_ISDIR(there.st_mode) or not os.access(path, os.W_OK):
-            raise CaptureError(f"{os.fspath(path)} is no file to write to", hint=_ANOTHER)
-        return  # a pipe, /dev/stdout
+        if not _is_open_here(there) and os.path.realpath(path) != os.devnull:
+            raise CaptureError(f"{os.fspath(path)} is no regular file", hint=_ANOTHER)
+        return
     try:
         _check_content(path, there, inputs)
         with tempfile.NamedTemporaryFile(dir=_folder(path)):  # write_whole makes one too
             pass
     except OSError as error:
         raise _cannot_write(path, error) from error
+
+
+def _is_open_here(there: os.stat_result) -> bool:
+    """Such as /dev/stdout and the pipes of a shell. Any other pipe would wait for a reader."""
+    for number in range(256):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(there, os.fstat(number)):
+                return not stat.S_ISDIR(there.st_mode)
+    return False
 
 
 def _check_content(
