@@ -150,7 +150,9 @@ Explained ExplainPaths(const std::vector<std::string>& paths, const ExplainOptio
       code = Complain(*wrong);
       continue;
     }
-    if (!found.others.empty()) Remark(fmt::format("{}: {}", Printable(path), found.others));
+    for (const std::string& said : {found.others, found.missing}) {
+      if (!said.empty()) Remark(fmt::format("{}: {}", Printable(path), said));
+    }
     files.snapshots = Together(std::move(files.snapshots), found.snapshots);
     files.error_texts = Together(std::move(files.error_texts), found.error_texts);
     files.hosts = Together(std::move(files.hosts), found.hosts);

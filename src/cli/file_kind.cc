@@ -261,6 +261,7 @@ FolderFiles FilesOf(const FilesOfRun& run) {
   FolderFiles files{
       .snapshots = run.snapshots, .error_texts = run.error_texts, .worker_texts = run.worker_texts};
   files.others = run.others;
+  files.missing = run.missing;
   if (run.host) files.hosts.push_back(*run.host);
   return files;
 }
@@ -293,9 +294,13 @@ namespace {
 std::optional<Error> NothingRecorded(const std::string& path) {
   std::error_code failed;
   if (path == "-" || !fs::is_directory(path, failed)) return std::nullopt;
-  if (!FilesBehind(path).snapshots.empty()) return std::nullopt;
+  const FolderFiles files = FilesBehind(path);
+  if (!files.snapshots.empty()) return std::nullopt;
   const std::vector<std::string> complaints = HookComplaints({.path = path});
-  if (complaints.empty()) return std::nullopt;
+  if (complaints.empty() && files.missing.empty()) return std::nullopt;
+  if (complaints.empty()) {
+    return Error{.message = "there is no snapshot in it: " + files.missing, .file = path};
+  }
   std::string why;
   for (std::string_view complaint : complaints) {
     constexpr std::string_view kSame = "nothing is recorded: ";

@@ -62,6 +62,8 @@ struct FolderFiles {
   std::vector<std::string> worker_texts = {};
   /// Which processes of a run are left out, in a sentence.
   std::string others = {};
+  /// Which processes of a run's folder left no end or no snapshot.
+  std::string missing = {};
 };
 
 FolderFiles FilesOf(const FilesOfRun& run);

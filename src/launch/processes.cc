@@ -135,22 +135,56 @@ std::string InWords(const RecordedProcess& process) {
                      program.empty() ? "" : fmt::format(" ({})", program));
 }
 
+/// "pid 41, pid 42, pid 43 and 2 more"
+std::string InWords(const std::vector<const RecordedProcess*>& processes) {
+  constexpr std::size_t kNamed = 3;
+  std::string named;
+  for (std::size_t i = 0; i < processes.size() && i < kNamed; ++i) {
+    named += (i == 0 ? "" : ", ") + InWords(*processes[i]);
+  }
+  if (processes.size() > kNamed) named += fmt::format(" and {} more", processes.size() - kNamed);
+  return named;
+}
+
 std::string OthersInWords(const std::vector<RecordedProcess>& processes,
                           const std::vector<const RecordedProcess*>& chosen) {
-  constexpr std::size_t kNamed = 3;
   std::vector<const RecordedProcess*> others;
   for (const RecordedProcess& process : processes) {
     const bool is_chosen = std::ranges::find(chosen, &process) != chosen.end();
     if (process.Main() != nullptr && !is_chosen) others.push_back(&process);
   }
   if (others.empty() || chosen.empty()) return "";
-  std::string named;
-  for (std::size_t i = 0; i < others.size() && i < kNamed; ++i) {
-    named += (i == 0 ? "" : ", ") + InWords(*others[i]);
-  }
-  if (others.size() > kNamed) named += fmt::format(" and {} more", others.size() - kNamed);
   return fmt::format("{} more {} recorded there: {}; give a snapshot by its name to explain it",
-                     others.size(), others.size() == 1 ? "process" : "processes", named);
+                     others.size(), others.size() == 1 ? "process" : "processes", InWords(others));
+}
+
+/// Processes that were killed before they had written their end, and those without a snapshot.
+std::string MissingInWords(const std::vector<RecordedProcess>& processes) {
+  std::vector<const RecordedProcess*> cut_off;
+  std::vector<const RecordedProcess*> without;
+  std::size_t cut_off_without = 0;
+  for (const RecordedProcess& process : processes) {
+    const bool has_none = process.Main() == nullptr;
+    if (process.end != ProcessEnd::kUnknown) {
+      if (has_none) without.push_back(&process);
+    } else if (!IsAlive(process)) {
+      cut_off.push_back(&process);
+      if (has_none) ++cut_off_without;
+    }
+  }
+  const auto has = [](const auto& some) { return some.size() == 1 ? "has" : "have"; };
+  std::string said;
+  if (!cut_off.empty()) {
+    said = fmt::format("{} {} no end in the record: killed or crashed", InWords(cut_off),
+                       has(cut_off));
+    if (cut_off.size() == 1 && cut_off_without == 1) said += ", without a snapshot";
+    if (cut_off.size() > 1 && cut_off_without > 0) {
+      said += fmt::format(", {} without a snapshot", cut_off_without);
+    }
+  }
+  if (without.empty()) return said;
+  return fmt::format("{}{}{} {} no snapshot in the record", said, said.empty() ? "" : "; ",
+                     InWords(without), has(without));
 }
 
 }  // namespace
@@ -199,6 +233,7 @@ FilesOfRun FilesToExplain(const RunFolder& folder, const std::vector<RecordedPro
   }
   const std::vector<const RecordedProcess*> chosen = Chosen(processes);
   files.others = OthersInWords(processes, chosen);
+  files.missing = MissingInWords(processes);
   for (const RecordedProcess* process : chosen) {
     files.snapshots.push_back(process->Main()->path);
     if (process->error_text) files.error_texts.push_back(*process->error_text);

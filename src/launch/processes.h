@@ -72,6 +72,8 @@ struct FilesOfRun {
   /// What is to be known of processes that recorded and are not among those to explain, in a
   /// sentence; empty where there are none.
   std::string others;
+  /// Which processes the record has no end or no snapshot of; empty where it is whole.
+  std::string missing;
   std::vector<std::string> snapshots;
   /// Of those that an out-of-memory ended.
   std::vector<std::string> error_texts;

@@ -129,6 +129,22 @@ class HookTest(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
         self.assertIn("install", done.stderr)
 
+    def test_nothing_stays_of_an_installation_that_a_full_disk_cut_off(self):
+        folder = os.path.join(self.work.name, "site")
+        os.mkdir(folder)
+        script = """
+    import errno, os, sys
+    sys.path.insert(0, %r)
+    import plimsoll_install
+    def replace(*_): raise OSError(errno.ENOSPC, "No space left on device")
+    os.replace = replace
+    try: plimsoll_install.install(%r)
+    except plimsoll_install._Refusal as refusal: print(refusal)
+""" % (os.path.join(HERE, "..", "..", "python", "plimsoll", "recording", "hook"), folder)
+        done = self.run_job(script, ["-B"])
+        self.assertIn("No space left on device", done.stdout)
+        self.assertEqual([name for name in os.listdir(folder) if name.endswith(".part")], [])
+
     @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
     def test_an_environment_that_cannot_be_written(self):
         os.chmod(self.site, 0o500)

@@ -872,6 +872,28 @@ class RunTest(unittest.TestCase):
         job = self.run_job(script)
         self.assertEqual((job.code, job.out), (0, "done\n"))
 
+    def test_temporary_files_that_somebody_removes(self):
+        """Where the folder of the run is not safe, the hook lies among them."""
+        temporary = os.path.join(self.work.name, "temporary")
+        os.mkdir(temporary, 0o700)
+        script = """
+    import os, shutil, subprocess, sys
+    %s
+    for name in os.listdir(os.environ["TMPDIR"]): shutil.rmtree(os.path.join(os.environ["TMPDIR"], name))
+    import torch
+    torch.cuda.allocate(2 << 30)
+    try: torch.cuda.allocate(20 << 30)
+    except torch.OutOfMemoryError: pass
+    try: import plimsoll
+    except ImportError: pass
+    raise SystemExit(subprocess.call([sys.executable, "-c", "raise SystemExit(6)"]))
+"""
+        os.chmod(self.work.name, 0o777)
+        for before in ("", "import torch; torch.cuda.init()"):
+            job = self.run_job(script % before, TMPDIR=temporary)
+            self.assertEqual(job.code, 6, job.err)
+            self.assertNotIn("Traceback", job.err)
+
     def test_a_run_inside_a_run(self):
         inner = os.path.join(self.work.name, "inner")
         path = self.write("inner.py", TRAIN)

@@ -1,5 +1,5 @@
 """Puts the hook into the environment of the Python that runs this, looks for it, or takes it out:
-plimsoll_install.py install|status|remove, as `plimsoll hook` calls it. Plain Python 3.7."""
+plimsoll_install.py install|status|remove [FILE], as `plimsoll hook` calls it. Plain Python 3.7."""
 
 import os
 import shutil
@@ -82,6 +82,8 @@ def install(folder):
         os.replace(part + ".pth.part", own + ".pth")
     except OSError as error:
         shutil.rmtree(part, ignore_errors=True)
+        if os.path.exists(part + ".pth.part"):
+            os.unlink(part + ".pth.part")
         raise _Refusal(
             "%s cannot be written: %s; give a Python of your own with --python, or make a virtual "
             "environment" % (folder, error.strerror)
@@ -130,6 +132,9 @@ def _say(text):
 
 
 def main(arguments):
+    if len(arguments) > 1:
+        # By this file `plimsoll hook` sees that a Python ran, and no other program.
+        open(arguments[1], "w").close()
     actions = {"install": install, "status": status, "remove": remove}
     try:
         return actions[arguments[0]](_environment())

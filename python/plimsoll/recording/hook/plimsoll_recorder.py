@@ -125,7 +125,6 @@ class _Recorder:
         self.signals = None
         self.status = None
         self.saved_for_signals = 0
-        self.saved_at_end = False
 
     # Beginning.
 
@@ -230,7 +229,7 @@ class _Recorder:
     def report(self):
         """About once a second, from the thread that waits for signals."""
         if self.history.mine() and self.ended is None:
-            self.status.report(self.steps)
+            self.work.do(functools.partial(self.status.report, self.steps), _PATIENCE)
 
     # Snapshots.
 
@@ -272,13 +271,9 @@ class _Recorder:
             return
         if self.ended is None:
             self.ended = how
-        self.work.do(self.save_at_end, longest)
-
-    def save_at_end(self):
-        """Once: the main thread and the one that waits for signals may both ask for it."""
-        if not self.saved_at_end:
-            self.saved_at_end = True
-            self.save("signal" if self.ended["how"] == "signal" else "exit")
+        # By whoever comes first: the main thread and the one that waits for signals may both ask.
+        at = "signal" if self.ended["how"] == "signal" else "exit"
+        self.work.finish(functools.partial(self.save, at), longest)
 
     @_guarded("a snapshot")
     def save(self, at):
