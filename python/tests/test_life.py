@@ -131,14 +131,22 @@ def test_a_script_that_takes_long_is_spoken_of(capfd: pytest.CaptureFixture[str]
     with progress.said(runs, 3, first=0.01):
         while not said:
             said = capfd.readouterr().err
-    assert "nothing was put on the GPU yet" in said
+    assert "it has put nothing on the GPU yet" in said
     said = ""
     runs[0].tell(1, 2_000_000)
     runs[1].tell(2, 1_000_000)
     with progress.said(runs, 3, first=0.01):
         while not said:
             said = capfd.readouterr().err
-    assert "1 of 3 training steps were seen, 2,000,000 operators. Ctrl-C ends it" in said
+    assert "1 of 3 training steps, 2,000,000 operators. Ctrl-C ends it" in said
+    said = ""
+    for run in runs:
+        run.tell(3, 3_000_000, beyond=True)
+    with progress.said(runs, 3, first=0.01):
+        while not said:
+            said = capfd.readouterr().err
+    assert "after its training steps is followed, 3,000,000 operators. Ctrl-C ends it" in said
+    assert "3 of 3" not in said
 
 
 REFUSED = [

@@ -5,14 +5,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <sstream>
-#include <thread>
 
 #include "base/text.h"
 #include "cli/file_kind.h"
@@ -60,41 +56,6 @@ class TemporaryFile {
   std::string path_;
 };
 
-/// A line after two minutes, and again every ten, for a script that may never reach its steps.
-class Reminder {
- public:
-  Reminder() : thread_([this] { Wait(); }) {}
-  ~Reminder() {
-    {
-      const std::lock_guard lock(mutex_);
-      over_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  Reminder(const Reminder&) = delete;
-  Reminder& operator=(const Reminder&) = delete;
-
- private:
-  void Wait() {
-    std::unique_lock lock(mutex_);
-    auto patience = std::chrono::seconds(120);
-    for (auto waited = patience; !changed_.wait_for(lock, patience, [this] { return over_; });
-         waited += patience) {
-      Remark(
-          fmt::format("the script has run for {} s; it is ended once three optimizer steps were "
-                      "seen. Ctrl-C ends it now. If it prepares data first, give it less data",
-                      waited.count()));
-      patience = std::chrono::seconds(600);
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool over_ = false;
-  std::thread thread_;
-};
-
 /// The file, or the name, without the prefix.
 std::string ConfigurationOf(const std::string& path) {
   return path.starts_with(kPrefix) ? path.substr(kPrefix.size()) : path;
@@ -103,7 +64,6 @@ std::string ConfigurationOf(const std::string& path) {
 std::optional<Error> Capture(const StepRequest& request, const std::string& to) {
   const std::string gpu = request.gpu.empty() ? std::string(kGpu) : request.gpu;
   if (request.script.run) {
-    const Reminder reminder;
     return CaptureScript(
         {.command = request.script.command,
          .batches = request.batches,

@@ -203,8 +203,9 @@ class _Process:
     def _count(self) -> None:
         self._calls += 1
         if self._calls % _TOLD_EVERY == 0:
-            self._progress.tell(self._watch.steps, self._calls)
-            if self._watch.later.begun:
+            beyond = self._watch.later.begun
+            self._progress.tell(self._watch.steps, self._calls, beyond)
+            if beyond:
                 self._watch.later.check_time()
             elif time.process_time() > SERVED_SECONDS and self._watch.has_served:
                 self._lost_at = current_line() or "there"

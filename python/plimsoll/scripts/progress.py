@@ -16,11 +16,13 @@ from typing import NamedTuple
 # Seconds until the first word, and from one to the next.
 _FIRST = 20
 _EVERY = 60
-_COUNTS = struct.Struct("QQ")
+_COUNTS = struct.Struct("?QQ")
 _PROCESS = struct.Struct("Q")
 
 
 class Counts(NamedTuple):
+    #: What comes behind the steps is followed.
+    beyond: bool
     steps: int
     operators: int
 
@@ -31,8 +33,8 @@ class Progress:
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _COUNTS.size + _PROCESS.size)
 
-    def tell(self, steps: int, operators: int) -> None:
-        _COUNTS.pack_into(self._memory, 0, steps, operators)
+    def tell(self, steps: int, operators: int, beyond: bool = False) -> None:
+        _COUNTS.pack_into(self._memory, 0, beyond, steps, operators)
 
     def begin(self) -> None:
         """By the process of the run."""
@@ -73,7 +75,9 @@ def said(runs: Sequence[Progress], steps: int, first: float = _FIRST) -> Iterato
 
 def _sentence(counts: Counts, steps: int, seconds: float) -> str:
     if not counts.operators:
-        seen = "nothing was put on the GPU yet"
+        seen = "it has put nothing on the GPU yet"
+    elif counts.beyond:
+        seen = f"what comes after its training steps is followed, {counts.operators:,} operators"
     else:
-        seen = f"{counts.steps} of {steps} training steps were seen, {counts.operators:,} operators"
-    return f"plimsoll: the script has been running for {seconds:.0f} s: {seen}. Ctrl-C ends it"
+        seen = f"{counts.steps} of {steps} training steps, {counts.operators:,} operators"
+    return f"plimsoll: the script has run for {seconds:.0f} s: {seen}. Ctrl-C ends it"

@@ -57,9 +57,11 @@ class Reader : public JsonItems {
     const std::span<const Json> variants = Array(document, "variants");
     for (std::size_t i = 0; i < variants.size(); ++i) ReadVariant(variants[i], i);
     if (job_.variants.empty()) Refuse("it holds no variant");
+    std::vector<std::string> notes;
     for (const Json& note : document["notes"].items()) {
-      if (note.is_text()) job_.notes.push_back(*note.text());
+      if (note.is_text()) notes.push_back(*note.text());
     }
+    job_.notes = MergedNotes(notes);
     ReadAsItStands(document["as_it_stands"]);
   }
 
