@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -172,6 +173,48 @@ def test_a_file_that_must_not_be_written_is_refused_first(
     assert what in said and "it ran" not in said
     assert sorted(tmp_path.iterdir()) == before
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+# As a cleaner of temporary files does, from outside.
+EMPTIES = """
+import glob, os, shutil, subprocess, sys
+for folder in glob.glob(sys.argv[1] + "/plimsoll-*"):
+    shutil.rmtree(folder)
+"""
+
+
+def _in_folder_for_temporary_files(folder: str, words: list[str]) -> int:
+    os.environ.update(NOT_HELD_BACK, TMPDIR=folder)
+    tempfile.tempdir = None
+    return main(words)
+
+
+def test_temporary_files_may_be_removed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(EMPTIES)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    words = ["-o", str(tmp_path / "job.step.json"), "--", "python", str(tmp_path / "train.py")]
+    told = fresh(_in_folder_for_temporary_files, str(folder), [*words, str(folder), "{batch}"])
+    assert told.value == 2
+    last = told.said.splitlines()[-1]
+    assert last.startswith("plimsoll: ") and "TMPDIR" in last, told.said
+    assert "Traceback" not in told.said
+
+
+def test_a_folder_for_temporary_files_may_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    words = ["-o", str(tmp_path / "job.step.json"), "--", "python", str(tmp_path / "train.py")]
+    told = fresh(_with_no_temporary_files, words)
+    assert told.value == 2
+    assert told.said.count("\n") == 1 and "TMPDIR" in told.said, told.said
+
+
+def _with_no_temporary_files(words: list[str]) -> int:
+    def refuse(*args: object, **kwargs: object) -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    tempfile.mkdtemp = refuse  # type: ignore[assignment]
+    return main(words)
 
 
 def test_a_capture_is_refused_before_it_runs(tmp_path: Path) -> None:

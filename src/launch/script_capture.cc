@@ -47,6 +47,12 @@ Error ReadComplaint(const std::string& file, const std::string& python, int code
     return {.message = fmt::format("{} was ended by signal {} ({}) before the script was captured",
                                    python, code - kBySignal, strsignal(code - kBySignal))};
   }
+  std::error_code ignored;
+  if (!input && !fs::exists(fs::path(file).parent_path(), ignored)) {
+    return {.message = fmt::format("{} was removed while the script ran",
+                                   fs::path(file).parent_path().string()),
+            .hint = "name a folder in TMPDIR that nobody empties"};
+  }
   if (!input) {
     return {.message = fmt::format("{} ended with exit code {} before the script was captured",
                                    python, code),

@@ -80,6 +80,14 @@ TEST_F(ScriptCapture, TheNetworkIsAllowedWhereThatIsAsked) {
   }
 }
 
+TEST_F(ScriptCapture, AFolderForTemporaryFilesMayBeEmptied) {
+  const std::string python = Program("python", "rm -r \"$(dirname \"$1\")\"\nexit 2\n");
+  const auto error = CaptureScript(Job(python));
+  ASSERT_TRUE(error);
+  EXPECT_TRUE(error->message.ends_with("was removed while the script ran")) << error->message;
+  EXPECT_NE(error->hint.find("TMPDIR"), std::string::npos) << error->hint;
+}
+
 TEST_F(ScriptCapture, WhatIsAssumedIsPassedOn) {
   const std::string python = Program("python", "out=\"$3\"\necho \"$@\" > \"$out\"\n");
   ScriptJob job = Job(python);

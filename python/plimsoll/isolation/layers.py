@@ -131,7 +131,8 @@ class Layers:
                 self._take_apart(path, target)
                 return
         for one in below:
-            if os.access(one.path, os.F_OK):
+            # Those that this user cannot look into are not there then.
+            with contextlib.suppress(OSError):
                 self._build(one.path, target.rstrip("/") + one.path[len(path.rstrip("/")) :])
 
     def _right_below(self, path: str) -> list[Mount]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,6 +21,8 @@ from .namespaces import isolate
 _CHOICE = "PLIMSOLL_ISOLATION"
 #: What is compiled is written to them, and found there by compilers.
 _CACHES = ("~/.cache/torch_extensions", "~/.triton")
+#: Seconds.
+_PATIENCE = 60.0
 _ROOT, _USER, _GUARD, _OFF = "root", "user", "guard", "off"
 
 
@@ -88,10 +92,22 @@ def _tried(way: str, files: bool, network: bool) -> str:
             child = os.fork()
             if child == 0:
                 _try(way, files, network, scratch, keep, answer)
-            os.waitpid(child, 0)
+            if not _ends(child):
+                return f"a file system did not answer within {_PATIENCE:.0f} s"
             with contextlib.suppress(OSError), open(answer) as file:
                 return file.read()
             return "the results of a namespace cannot be read"
+
+
+def _ends(child: int) -> bool:
+    """A file system whose server is gone holds a process for ever, even one that is killed."""
+    end = time.monotonic() + _PATIENCE
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def _try(way: str, files: bool, network: bool, scratch: str, keep: str, answer: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Callable, NamedTuple, NoReturn
 
 from ..asking.answers import add_answers
 from ..base.assumptions import NOTHING_STATED, Assumptions, parse_assumptions
-from ..base.errors import CaptureError, in_two_lines
+from ..base.errors import CaptureError, in_a_line, in_two_lines
 from ..base.lists import of_all
 from ..base.notes import Notes
 from ..base.output import check_output
@@ -518,8 +518,14 @@ def _run(run: Run, place: str, layers: str, progress: Progress, means: Means) ->
 
 def _found(place: str, code: int) -> RunResult:
     """What a run has left."""
-    with open(place + ".said", errors="replace") as file:
-        said = file.read().splitlines()
+    try:
+        with open(place + ".said", errors="replace") as file:
+            said = file.read().splitlines()
+    except FileNotFoundError:
+        raise CaptureError(
+            f"the results of the script in {os.path.dirname(place)} were removed while it ran",
+            hint="Name a folder in TMPDIR that nobody empties",
+        ) from None
     try:
         if not os.path.exists(place):
             raise CaptureError(f"the script's process {how_it_ended(code)}")
@@ -577,6 +583,16 @@ def _terminated(number: int, frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
+def _complain(error: CaptureError, to: str | None) -> int:
+    """`to`: a file that the program reads; it may have been removed."""
+    with contextlib.suppress(OSError):
+        if to:
+            Path(to).write_text(in_two_lines(error))
+            return 2
+    print(f"plimsoll: {error}", file=sys.stderr)
+    return 2
+
+
 def main(arguments: list[str]) -> int:
     before, command = arguments, []
     if "--" in arguments:
@@ -621,11 +637,15 @@ def main(arguments: list[str]) -> int:
             add_answers(one, one["notes"].append, sizes.batch)
         Capture(document).write(flags.output)
     except CaptureError as error:
-        if flags.complaint:
-            Path(flags.complaint).write_text(in_two_lines(error))
-        else:
-            print(f"plimsoll: {error}", file=sys.stderr)
-        return 2
+        return _complain(error, flags.complaint)
+    except OSError as error:  # of the files of a capture: those of the script end its own process
+        return _complain(
+            CaptureError(
+                f"a file of the capture cannot be used: {in_a_line(error)}",
+                hint="Name a folder with room in TMPDIR that nobody empties",
+            ),
+            flags.complaint,
+        )
     except KeyboardInterrupt:
         return 130
     return 0

@@ -234,7 +234,7 @@ class _Process:
     def fail(self, error: CaptureError) -> NoReturn:
         """A script to which a connection was refused may have ended because of that."""
         failure = Failure.of(error)
-        _leave(self._place, failure._replace(hint=self._refusals.hint or failure.hint))
+        _leave(self._place, failure._replace(hint=failure.hint or self._refusals.hint))
 
     def _result(self) -> RunResult:
         watch, recorder = self._watch, self._recorder

@@ -84,7 +84,7 @@ constexpr Entry kRules[] = {
     {"normal_", "memory", Random},
     {"bernoulli_", "memory", Random},
     {"cat", "memory", Concatenate},
-    {"roll", "memory", Roll},
+    {"roll", "memory", RollTime},
     {"_to_copy", "memory", Copy},
     {"copy_", "memory", Copy},
     {"clone", "memory", Copy},

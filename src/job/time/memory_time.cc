@@ -59,7 +59,7 @@ KernelTime CopyInOnePiece(const Layout& layout, const TimeContext& context) {
 
 /// roll(self, shifts, dims): one dimension after the other, each a copy that computes where every
 /// element comes from.
-KernelTime Roll(const Call& call, const TimeContext& context) {
+KernelTime RollTime(const Call& call, const TimeContext& context) {
   const Traffic traffic = TrafficOf(call);
   const double passes = std::max(1.0, double(call.IntsArg(2).size()));
   return {
