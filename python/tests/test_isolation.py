@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import sqlite3
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +19,9 @@ from fresh_process import fresh  # noqa: E402
 
 from plimsoll.base.errors import CaptureError  # noqa: E402
 from plimsoll.base.patching import patched  # noqa: E402
+from plimsoll.isolation.changes import Changes  # noqa: E402
 from plimsoll.isolation.filling import ended_before_full  # noqa: E402
+from plimsoll.isolation.guard import Guard  # noqa: E402
 from plimsoll.isolation.means import choose  # noqa: E402
 from plimsoll.isolation.mounts import Mount, visible  # noqa: E402
 from plimsoll.isolation.network import Refusals, guarded, is_here  # noqa: E402
@@ -148,6 +153,66 @@ def test_nothing_that_a_script_changes_is_changed(precious: Path, by: str) -> No
     assert after is not None
     assert state(precious) == before
     assert [run.model for run in runs] == ["Linear", "Linear"]
+
+
+def _harmless(folder: Path, guard: Guard) -> None:
+    """Runs the script here, without its training."""
+    before, here = state(folder), os.getcwd()
+    os.chdir(folder)
+    try:
+        with patched(guard.patches()):
+            exec(compile(textwrap.dedent(DOES_HARM).replace("LOOP", ""), "train.py", "exec"), {})
+    finally:
+        os.chdir(here)
+    assert state(folder) == before
+
+
+@pytest.mark.parametrize("by", [errno.EOVERFLOW, errno.EROFS])
+def test_what_the_kernels_layer_cannot_do_is_done_in_python(
+    precious: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    by: int,
+) -> None:
+    """A file of a user that the namespace does not know, and a file system without a layer."""
+
+    def refuses(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+            reads = name == "open" and not args[0] & (os.O_WRONLY | os.O_RDWR)
+            if os.path.abspath(os.fspath(path)).startswith(str(precious)) and not reads:
+                raise OSError(by, os.strerror(by), path)
+            return real(path, *args, **kwargs)
+
+        monkeypatch.setattr(os, name, call)
+
+    for name in ("open", "mkdir", "unlink", "remove", "rmdir", "rename", "chmod", "utime"):
+        refuses(name)
+    changes = Changes(str(tmp_path_factory.mktemp("changes")))
+    _harmless(precious, Guard(changes, after_kernel=True))
+    assert not changes.is_empty
+
+
+def test_a_file_that_is_large_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plimsoll.isolation.changes.MOST_COPIED", 3)
+    large, folder = tmp_path / "large.bin", tmp_path / "changes"
+    large.write_bytes(b"1234")
+    folder.mkdir()
+    with patched(Guard(Changes(str(folder))).patches()):
+        with pytest.raises(OSError, match="copies no file of more than"):
+            open(large, "r+b")
+        assert open(large, "rb").read() == b"1234"
+        with open(large, "wb") as file:  # what is truncated needs no copy
+            file.write(b"new")
+        assert large.read_bytes() == b"new"
+        database = sqlite3.connect(tmp_path / "runs.db")
+        database.execute("create table runs (name text)")
+        database.close()
+    assert large.read_bytes() == b"1234"
+    assert not (tmp_path / "runs.db").exists()
 
 
 def test_other_programs_and_libraries_are_held_back_too(precious: Path, way: str) -> None:
