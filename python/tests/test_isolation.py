@@ -90,7 +90,7 @@ def state(folder: Path) -> dict[str, object]:
     return found
 
 
-DOES_HARM = """
+DOES_HARM = r"""
 import os, pathlib, shutil, tempfile
 with open("precious.txt", "w") as file:
     file.write("gone")
@@ -128,6 +128,17 @@ folder = tempfile.mkdtemp()
 with open(os.path.join(folder, "x"), "x") as file:
     file.write("x")
 shutil.rmtree(folder)
+import importlib, inspect, sys
+os.mkdir("written")
+with open("written/written_module.py", "w") as file:
+    file.write("def answer():\n    return 42\n")
+sys.path.insert(0, os.path.abspath("written"))
+importlib.invalidate_caches()
+import written_module
+assert written_module.answer() == 42
+assert "return 42" in inspect.getsource(written_module)
+sys.path.pop(0)
+del sys.modules["written_module"]
 LOOP
 open("after.txt", "w").write("after")
 """

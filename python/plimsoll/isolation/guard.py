@@ -10,6 +10,7 @@ import builtins
 import contextlib
 import errno
 import glob
+import importlib._bootstrap_external as external  # type: ignore[import-not-found]
 import io
 import os
 import pathlib
@@ -18,6 +19,7 @@ import sqlite3
 import stat
 import tarfile
 import threading
+import tokenize
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -50,7 +52,24 @@ class Guard:
         found.append(Patch(shutil, "_use_fd_functions", False))
         connect = self._connected(sqlite3.connect)
         found += [Patch(owner, "connect", connect) for owner in (sqlite3, sqlite3.dbapi2)]
-        return [*found, *self._of_pathlib(opened)]
+        return [*found, *self._of_pathlib(opened), *self._of_imports(opened)]
+
+    def _of_imports(self, opened: _Action) -> list[Patch]:
+        """Modules that a script writes can be imported. Imports have functions of their own."""
+        calls = self._of_os()
+        own = {
+            name: calls[name] for name in ("open", "stat", "listdir", "mkdir", "replace", "unlink")
+        }
+
+        def file_of(file: Any, mode: str = "r") -> Any:
+            return io.FileIO(file, mode) if isinstance(file, int) else opened(file, mode + "b", 0)
+
+        files = _Instead(external._io, open_code=lambda path: opened(path, "rb"), FileIO=file_of)
+        return [
+            Patch(external, "_os", _Instead(external._os, **own)),
+            Patch(external, "_io", files),
+            Patch(tokenize, "_builtin_open", opened),
+        ]
 
     def _of_pathlib(self, opened: _Action) -> list[Patch]:
         """It has functions of os in tables of its own: before Python 3.11, and for patterns."""
@@ -280,6 +299,17 @@ class Guard:
                 return real(database, *args, **kwargs)
 
         return connect
+
+
+class _Instead:
+    """A module, with some functions in place of its own."""
+
+    def __init__(self, real: Any, **own: Any) -> None:
+        self.__dict__.update(own)
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
 
 def _with_mode(number: _Action) -> _Action:
