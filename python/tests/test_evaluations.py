@@ -156,6 +156,21 @@ def test_it_is_followed_behind_any_training(training: str, tmp_path: Path) -> No
     assert steps(told) == 3 and any(part[0] == "evaluation" for part in parts(told))
 
 
+@pytest.mark.parametrize("kept", ["history.append(logits)", "history = logits"])
+def test_what_each_epoch_leaves_is_unknown(kept: str, tmp_path: Path) -> None:
+    loop = """
+history = []
+for epoch in range(40):
+    for x, y in train: train_on(x, y)
+    logits = []
+    with torch.no_grad():
+        for x, y in held_out: logits.append(model(x.cuda().repeat(200, 1)))
+    """
+    told = captured(tmp_path, HEAD + loop + kept + "\n", "{batch}").document
+    found = [one["what"] for one in told.get("not_followed", [])]
+    assert found == (["each round of the loop leaves more on the GPU"] if "append" in kept else [])
+
+
 @pytest.mark.parametrize("evaluation", ["list", "in training mode"])
 def test_it_is_followed_where_the_batch_is_in_the_text(evaluation: str, tmp_path: Path) -> None:
     path = script(tmp_path, HEAD + TRAINING["list"] + EVALUATION[evaluation])

@@ -107,7 +107,9 @@ class Loop(NamedTuple):
     """A `for` or a `while`."""
 
     number: int
-    #: Lines of its body.
+    path: str
+    #: Of its head, and of its body.
+    line: int
     first: int
     last: int
 
@@ -117,7 +119,8 @@ class Marker:
 
     def __init__(self) -> None:
         self._loops: dict[tuple[str, str], list[Loop]] = {}
-        self._loop_count = 0
+        #: By number.
+        self.loops: list[Loop] = []
         #: Their indices are in the marks.
         self.branches: list[Branch] = []
         self.tests: list[Test] = []
@@ -129,21 +132,22 @@ class Marker:
     def marked(self, source: bytes, path: str) -> ast.Module | None:
         """The tree of a file, or None where there is nothing to mark."""
         tree = ast.parse(source, path)
-        before = len(self.tests) + self._loop_count
+        before = len(self.tests) + len(self.loops)
         _File(self, path, source.decode(errors="replace")).block(tree.body, _Around())
-        return tree if len(self.tests) + self._loop_count > before else None
+        return tree if len(self.tests) + len(self.loops) > before else None
 
     def loops_in(self, path: str, function: str) -> list[Loop]:
         """Those of a function, or of the file, the inner ones first."""
         return self._loops.get((path, function), [])
 
-    def add_loop(self, path: str, function: str, body: list[ast.stmt]) -> int:
+    def add_loop(self, path: str, function: str, statement: ast.For | ast.While) -> int:
         """Its number. Loops are added before those inside them."""
+        body = statement.body
         last = body[-1].end_lineno or body[-1].lineno
-        number, self._loop_count = self._loop_count, self._loop_count + 1
-        loops = self._loops.setdefault((path, function), [])
-        loops.insert(0, Loop(number, body[0].lineno, last))
-        return number
+        loop = Loop(len(self.loops), path, statement.lineno, body[0].lineno, last)
+        self.loops.append(loop)
+        self._loops.setdefault((path, function), []).insert(0, loop)
+        return loop.number
 
 
 class _Around(NamedTuple):
@@ -217,7 +221,7 @@ class _File:
         if not any(map(_acts, statement.body)):
             return
         function = around.function or "<module>"
-        number = self._marker.add_loop(self._path, function, statement.body)
+        number = self._marker.add_loop(self._path, function, statement)
         if isinstance(statement, ast.For):
             statement.iter = _call(ROUNDS, statement.iter, number, statement.iter)
         else:

@@ -377,6 +377,13 @@ def _lost(runs: list[RunResult], parts: int) -> dict[str, Any]:
 def _not_followed(runs: list[RunResult], parts: int) -> dict[str, Any]:
     """What was not followed in any of the runs, each line once."""
     found = list(dict.fromkeys(one for run in runs for one in run.not_followed))
+    found += [
+        NotFollowed.at(
+            one.branch, f"{one.branch} leaves more each time, and how often it comes is not known"
+        )
+        for one in runs[0].growing
+        if not one.every
+    ]
     seen = [event for event in runs[0].recorded.events if isinstance(event, PartBegin)]
     if parts < len(seen) and not runs[0].lost_at:
         stage = _IN_WORDS.get(seen[parts].stage, seen[parts].stage)

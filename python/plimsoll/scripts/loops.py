@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import gc
 import operator
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any, Callable, Protocol
@@ -27,6 +28,7 @@ from ..events.event import Call
 from ..events.recorder import Recorder
 from .branches import GOES, ROUNDS, STARTS, Marker
 from .later import BATCHES, EVALUATION, Later
+from .run import NotFollowed
 
 #: Rounds of a loop around one that trains, which begin behind the steps.
 _EPOCHS = 2
@@ -35,6 +37,8 @@ _NEW_STEPS = 3
 #: Optimizer steps while something is to come due, and epochs.
 _TO_COME_DUE = 6
 _EPOCHS_TO_COME_DUE = 24
+#: Bytes that a round of epochs leaves, at a small batch.
+_MUCH_LEFT = 16 << 10
 
 
 class Steps(Protocol):
@@ -85,6 +89,8 @@ class _Loop:
         self.evaluated = 0
         #: The event that its round began before, and what the round before did.
         self.begin = 0
+        #: What its last round left: bytes by storage.
+        self.left: dict[int, int] = {}
         self.did: list[Any] = []
 
     def goes_to_last(self, now: int) -> bool:
@@ -127,6 +133,8 @@ class Loops:
         self._running: dict[int, _Loop] = {}
         #: Loops in which an optimizer steps, and in no loop inside them.
         self._trains: set[int] = set()
+        #: By number: loops each of whose rounds leaves more on the GPU.
+        self.leaking: set[int] = set()
         #: A loop began: what is computed next is a part of its own.
         self.is_new = False
 
@@ -226,6 +234,7 @@ class Loops:
         if loop.last_at is not None and self._is_new(loop.last_at):
             self._later.came_due = True
         if loop.is_outer:
+            self._look_at_left(loop, now)
             waits = wanted or self._steps.wants_epochs
             rounds = loop.rounds_behind
             if rounds < (_EPOCHS_TO_COME_DUE if waits else _EPOCHS - 1):
@@ -236,6 +245,36 @@ class Loops:
             return False
         self._later.leave_step()
         return True
+
+    def _look_at_left(self, loop: _Loop, now: int) -> None:
+        """Behind a round of a loop around one that trains: whether each leaves more on the GPU."""
+        begin, loop.begin = loop.begin, now
+        if not loop.rounds_behind:
+            return
+        alive = self._recorder.alive()
+        before = {number: size for number, size in loop.left.items() if number in alive}
+        made = self._made_beside_training(begin, now)
+        loop.left = {number: size for number, size in made.items() if number in alive}
+        if min(sum(before.values()), sum(loop.left.values())) > _MUCH_LEFT:
+            self.leaking.add(loop.number)
+
+    def _made_beside_training(self, begin: int, end: int) -> dict[int, int]:
+        """Bytes by storage. What training steps leave is known as a leak of each step."""
+        parts = self._later.parts
+        ends = [at for at, _ in parts[1:]] + [end]
+        made: dict[int, int] = {}
+        for (at, part), until in zip(parts, ends):
+            if part.stage == EVALUATION and until > begin:
+                for event in self._recorder.events[max(at, begin) : min(until, end)]:
+                    if isinstance(event, Call):
+                        made.update((one.storage, one.size) for one in event.made)  # type: ignore[misc]
+        return made
+
+    def not_followed(self) -> list[NotFollowed]:
+        """Loops whose rounds leave more and more, of which two were followed."""
+        found = (self._marker.loops[number] for number in sorted(self.leaking))
+        what = "each round of the loop leaves more on the GPU"
+        return [NotFollowed(what, os.path.basename(one.path), one.line) for one in found]
 
     def _most(self, loop: _Loop, wanted: bool) -> int:
         """Optimizer steps of a loop behind the steps."""

@@ -285,6 +285,11 @@ class _Process:
         """What was not followed."""
         watch = self._watch
         found = watch.coming_due.not_followed() + watch.optimizers.not_followed()
+        found += watch.loops.not_followed()
+        found += [
+            NotFollowed.at(one, f"{one} may leave more on the GPU each time that it is due")
+            for one in watch.coming_due.may_grow()
+        ]
         found = [] if serves else found
         if watch.later.ended_at is not None:
             found.append(NotFollowed.at(watch.later.ended_at, "the script was followed no further"))
