@@ -141,6 +141,11 @@ def test_a_script_that_takes_long_is_spoken_of(capfd: pytest.CaptureFixture[str]
             said = capfd.readouterr().err
     assert "1 of 3 training steps, 2,000,000 operators. Ctrl-C ends it" in said
     said = ""
+    with progress.said(runs, 60, first=0.01):
+        while not said:
+            said = capfd.readouterr().err
+    assert "1 of at most 60 training steps" in said
+    said = ""
     for run in runs:
         run.tell(3, 3_000_000, beyond=True)
     with progress.said(runs, 3, first=0.01):

@@ -154,7 +154,11 @@ class Layers:
 
     def _take_apart(self, path: str, target: str) -> None:
         """Each folder in it gets a layer of its own. Files right in it can be read alone."""
-        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        try:
+            entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        except PermissionError:  # nor can the script look into it
+            self._bind_read_only(path, target)
+            return
         kernel.mount_memory(target, _memory_for_layers())
         for entry in entries:
             there = os.path.join(target, entry.name)

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from .run import STEPS
+
 # Seconds until the first word, and from one to the next.
 _FIRST = 20
 _EVERY = 60
@@ -79,5 +81,6 @@ def _sentence(counts: Counts, steps: int, seconds: float) -> str:
     elif counts.beyond:
         seen = f"what comes after its training steps is followed, {counts.operators:,} operators"
     else:
-        seen = f"{counts.steps} of {steps} training steps, {counts.operators:,} operators"
+        wanted = f"{steps}" if steps <= STEPS else f"at most {steps}"
+        seen = f"{counts.steps} of {wanted} training steps, {counts.operators:,} operators"
     return f"plimsoll: the script has run for {seconds:.0f} s: {seen}. Ctrl-C ends it"
