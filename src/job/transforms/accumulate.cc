@@ -16,21 +16,6 @@ namespace {
 
 using Origin = LoopStorages::Origin;
 
-/// What the loop frees in the tail of this captured micro-batch, by place, and how many
-/// micro-batches before it that was made.
-std::map<std::uint32_t, std::size_t> FreesOfTail(const Variant& variant,
-                                                 const std::vector<MicroBatch>& captured,
-                                                 const LoopStorages& storages, std::size_t number) {
-  std::map<std::uint32_t, std::size_t> frees;
-  for (std::size_t i = captured[number].backward_end; i < captured[number].end; ++i) {
-    const JobEvent& event = variant.events[i];
-    if (event.kind != JobEvent::Kind::kFree || storages.IsGradient(event.index)) continue;
-    const Origin* origin = storages.Find(event.index);
-    if (origin != nullptr) frees[origin->place] = number - origin->micro_batch;
-  }
-  return frees;
-}
-
 /// Writes every step with another number of micro-batches: the first as it was captured, copies of
 /// the last captured one, and the optimizer's step. A storage that is freed `n` micro-batches after
 /// its own is freed `n` micro-batches after its own in what is written, too.
@@ -42,8 +27,8 @@ class MicroBatchWriter {
         count_(count),
         storages_(job, old, captured),
         edit_(job, old, "plimsoll.accumulate"),
-        head_(captured.size() - 1),
-        tail_(TailToRepeat()) {
+        head_(HeadToRepeat(old, captured, storages_)),
+        tail_(TailToRepeat(old, captured, storages_)) {
     NoteGradients();
     for (const Part& part : old.later) NoteFreedLater(part);
   }
@@ -71,26 +56,6 @@ class MicroBatchWriter {
  private:
   /// Storages by place, of one micro-batch that was written; kElsewhere where it made none.
   using Made = std::vector<Storage>;
-
-  // What is repeated.
-
-  /// The last tail that a micro-batch follows. The very last one may be cut off, or may free what
-  /// the loop still holds while it goes on; it counts only where it frees more of older ones.
-  std::size_t TailToRepeat() const {
-    const std::size_t last = captured_.size() - 1;
-    if (last == 0) return last;
-    if (!captured_[last - 1].updates) return last - 1;
-    const auto of_last = FreesOfTail(old_, captured_, storages_, last);
-    const auto before = FreesOfTail(old_, captured_, storages_, last - 1);
-    for (const auto& freed : before) {
-      const auto found = of_last.find(freed.first);
-      if (found == of_last.end() || found->second != freed.second) return last - 1;
-    }
-    for (const auto& freed : of_last) {
-      if (!before.contains(freed.first) && freed.second < 2) return last - 1;
-    }
-    return last;
-  }
 
   // Gradients stay where the first micro-batch of a step made them; later ones are added to those.
 

@@ -107,6 +107,21 @@ TEST(Accumulate, NothingPilesUp) {
   }
 }
 
+TEST(Accumulate, TheLastCapturedStepMayKeepWhatThoseBeforeFree) {
+  JobMaker maker;
+  for (int i = 0; i < 3; ++i) {
+    maker.BeginStep();
+    maker.Begin(Stage::kForward);
+    const Storage out = maker.Make("aten.exp.default", Always(100));
+    maker.Begin(Stage::kBackward);
+    if (i < 2) maker.Free(out);
+    maker.Begin(Stage::kOptimizer);
+  }
+  const Variant variant = AddAccumulation(maker.job, maker.variant(), 3);
+  EXPECT_EQ(RequestsOf(Lower(maker.job, variant, *FindGpu("H200"), {.batch = 2, .steps = 3})),
+            "+400 -400 +400 -400 +400 -400 +400 -400 +400 -400 +400 -400 +400 +400 -400 +400 -400");
+}
+
 TEST(Accumulate, ZeroGradIsOfTheOptimizersStep) {
   Loop after({.zero_grad = Loop::ZeroGrad::kAfterStep});
   Loop before({.zero_grad = Loop::ZeroGrad::kBeforeBackward});

@@ -37,6 +37,29 @@ std::vector<MicroBatch> MicroBatchesOfStep(const std::vector<JobEvent>& events, 
   return found;
 }
 
+/// What the loop makes and frees: by place, how many micro-batches before that it was made.
+using Frees = std::map<std::uint32_t, std::size_t>;
+
+/// Of events [begin, end), which are of the captured micro-batch `number`.
+Frees FreesOf(const Variant& variant, const LoopStorages& storages, std::size_t number,
+              std::size_t begin, std::size_t end) {
+  Frees frees;
+  for (std::size_t i = begin; i < end; ++i) {
+    const JobEvent& event = variant.events[i];
+    if (event.kind != JobEvent::Kind::kFree || storages.IsGradient(event.index)) continue;
+    const LoopStorages::Origin* origin = storages.Find(event.index);
+    if (origin != nullptr) frees[origin->place] = number - origin->micro_batch;
+  }
+  return frees;
+}
+
+bool Includes(const Frees& all, const Frees& some) {
+  return std::ranges::all_of(some, [&](const auto& freed) {
+    const auto found = all.find(freed.first);
+    return found != all.end() && found->second == freed.second;
+  });
+}
+
 bool Zeroes(std::string_view op) {
   const std::string_view name = BaseName(op);
   return name == "zero_" || name == "_foreach_zero_";
@@ -178,6 +201,31 @@ void LoopStorages::NotePlaces(std::size_t begin, std::size_t end, std::size_t nu
       origins_[call.fresh[f].storage] = {.micro_batch = number, .place = at};
     }
   }
+}
+
+std::size_t HeadToRepeat(const Variant& variant, const std::vector<MicroBatch>& captured,
+                         const LoopStorages& storages) {
+  const std::size_t last = captured.size() - 1;
+  if (last == 0) return last;
+  const auto frees = [&](std::size_t i) {
+    return FreesOf(variant, storages, i, captured[i].begin, captured[i].backward_end);
+  };
+  return Includes(frees(last), frees(last - 1)) ? last : last - 1;
+}
+
+std::size_t TailToRepeat(const Variant& variant, const std::vector<MicroBatch>& captured,
+                         const LoopStorages& storages) {
+  const std::size_t last = captured.size() - 1;
+  if (last == 0) return last;
+  if (!captured[last - 1].updates) return last - 1;
+  const auto frees = [&](std::size_t i) {
+    return FreesOf(variant, storages, i, captured[i].backward_end, captured[i].end);
+  };
+  const Frees of_last = frees(last), before = frees(last - 1);
+  const bool frees_too_much = std::ranges::any_of(of_last, [&](const auto& freed) {
+    return !before.contains(freed.first) && freed.second < 2;
+  });
+  return Includes(of_last, before) && !frees_too_much ? last : last - 1;
 }
 
 }  // namespace plimsoll

@@ -74,4 +74,16 @@ class LoopStorages {
   std::vector<std::size_t> update_end_;
 };
 
+/// The captured micro-batch whose head further ones have: the last, if it frees all that the one
+/// before it frees. It may not: what a script frees behind its last captured step is not offloaded,
+/// for example.
+std::size_t HeadToRepeat(const Variant& variant, const std::vector<MicroBatch>& captured,
+                         const LoopStorages& storages);
+
+/// The captured micro-batch whose tail further ones have: the last that a micro-batch follows. The
+/// very last tail may be cut off, or free what the loop still holds while it goes on. It counts
+/// only where it frees more of older micro-batches.
+std::size_t TailToRepeat(const Variant& variant, const std::vector<MicroBatch>& captured,
+                         const LoopStorages& storages);
+
 }  // namespace plimsoll
