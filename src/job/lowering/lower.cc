@@ -96,30 +96,6 @@ std::int64_t RoundsApart(std::size_t requests, std::int64_t times) {
 /// Blocks that lose their name though they stay, by the storage whose end is theirs.
 using KeptBlocks = std::unordered_map<Storage, std::vector<std::uint32_t>>;
 
-/// What the step before let go itself, and the last one did not: the capture ended before that. A
-/// loader that has no more batches leaves a loop before `zero_grad` at its top. In the order in
-/// which it goes.
-std::vector<Storage> LeftOverOf(const std::vector<JobEvent>& events, const StepSpan& before,
-                                const std::vector<MadeStorage>& older, const StepSpan& at_last,
-                                const std::vector<MadeStorage>& last) {
-  if (!std::ranges::equal(older, last, {}, &MadeStorage::op, &MadeStorage::op)) return {};
-  std::unordered_map<Storage, Storage> counterparts;
-  for (std::size_t i = 0; i < last.size(); ++i) {
-    counterparts.emplace(older[i].storage, last[i].storage);
-  }
-  std::unordered_set<Storage> gone;
-  for (std::size_t i = at_last.begin; i < at_last.end; ++i) {
-    if (events[i].kind == JobEvent::Kind::kFree) gone.insert(events[i].index);
-  }
-  std::vector<Storage> left;
-  for (std::size_t i = before.begin; i < before.end; ++i) {
-    if (events[i].kind != JobEvent::Kind::kFree) continue;
-    const auto found = counterparts.find(events[i].index);
-    if (found != counterparts.end() && !gone.contains(found->second)) left.push_back(found->second);
-  }
-  return left;
-}
-
 /// Storages of one step, each with the one that stands for it in the next. The step before may have
 /// made more (DDP lays out its buckets there): those have none.
 std::vector<std::pair<Storage, Storage>> Counterparts(const std::vector<MadeStorage>& older,
@@ -136,6 +112,28 @@ std::vector<std::pair<Storage, Storage>> Counterparts(const std::vector<MadeStor
     next = found + 1;
   }
   return pairs;
+}
+
+/// What the step before let go itself, and the last one did not: the capture ended before that. A
+/// loader that has no more batches leaves a loop before `zero_grad` at its top. In the order in
+/// which it goes.
+std::vector<Storage> LeftOverOf(const std::vector<JobEvent>& events, const StepSpan& before,
+                                const std::vector<MadeStorage>& older, const StepSpan& at_last,
+                                const std::vector<MadeStorage>& last) {
+  // The step before may have made more, as DDP lays out its buckets there.
+  std::unordered_map<Storage, Storage> counterparts;
+  for (const auto& pair : Counterparts(older, last)) counterparts.insert(pair);
+  std::unordered_set<Storage> gone;
+  for (std::size_t i = at_last.begin; i < at_last.end; ++i) {
+    if (events[i].kind == JobEvent::Kind::kFree) gone.insert(events[i].index);
+  }
+  std::vector<Storage> left;
+  for (std::size_t i = before.begin; i < before.end; ++i) {
+    if (events[i].kind != JobEvent::Kind::kFree) continue;
+    const auto found = counterparts.find(events[i].index);
+    if (found != counterparts.end() && !gone.contains(found->second)) left.push_back(found->second);
+  }
+  return left;
 }
 
 bool BothStay(const StorageBlocks& blocks, const std::pair<Storage, Storage>& pair) {

@@ -373,5 +373,21 @@ TEST(Lower, BatchesThatLeaveSomethingAreRepeatedAndEndTogether) {
   EXPECT_EQ(LeftOver(lowered)[Category::kActivations], std::vector<Bytes>{48});
 }
 
+/// The capture ends before the last batch goes, and the step before makes more than the last.
+TEST(Lower, ABatchThatTheCaptureStillHoldsGoesInLaterSteps) {
+  JobMaker maker;
+  for (int i = 0; i < 3; ++i) {
+    maker.BeginStep();
+    maker.Begin(Stage::kTransfer);
+    const Storage batch = maker.Make("aten._to_copy.default", Always(100));
+    maker.Begin(Stage::kForward);
+    if (i == 1) maker.Make("plimsoll.data_parallel", Always(20));
+    maker.Free(maker.Make("aten.relu.default", Always(50)));
+    if (i < 2) maker.Free(batch);
+  }
+  const auto left = LeftOver(LowerIt(maker, {.steps = 8, .torch = {2, 11}}));
+  EXPECT_EQ(left.at(Category::kInputs), std::vector<Bytes>{400});
+}
+
 }  // namespace
 }  // namespace plimsoll::lower_test

@@ -14,8 +14,6 @@
 namespace plimsoll {
 namespace {
 
-using Origin = LoopStorages::Origin;
-
 /// Writes every step with another number of micro-batches: the first as it was captured, copies of
 /// the last captured one, and the optimizer's step. A storage that is freed `n` micro-batches after
 /// its own is freed `n` micro-batches after its own in what is written, too.
@@ -77,7 +75,7 @@ class MicroBatchWriter {
   }
 
   bool IsMadeBy(Storage storage, std::size_t number) const {
-    const Origin* origin = storages_.Find(storage);
+    const LoopStorages::Origin* origin = storages_.Find(storage);
     return origin != nullptr && origin->micro_batch == number;
   }
 
@@ -87,7 +85,7 @@ class MicroBatchWriter {
     for (std::size_t i = captured_[number].begin; i < captured_[number].backward_end; ++i) {
       const JobEvent& event = old_.events[i];
       if (event.kind != JobEvent::Kind::kFree || !storages_.IsGradient(event.index)) continue;
-      const Origin* origin = storages_.Find(event.index);
+      const LoopStorages::Origin* origin = storages_.Find(event.index);
       if (origin != nullptr && origin->micro_batch < number) zeroed_before_backward_ = true;
     }
   }
@@ -130,7 +128,7 @@ class MicroBatchWriter {
   /// The storage that stands for this one, as the captured micro-batch `number` names it, in the
   /// micro-batch that is being written; kElsewhere where there is none.
   Storage Counterpart(Storage storage, std::size_t number) const {
-    const Origin* origin = storages_.Find(storage);
+    const LoopStorages::Origin* origin = storages_.Find(storage);
     if (origin == nullptr || origin->micro_batch > number) return kElsewhere;
     const std::size_t before = number - origin->micro_batch;
     return before < made_.size() ? made_[made_.size() - 1 - before][origin->place] : kElsewhere;
@@ -164,7 +162,7 @@ class MicroBatchWriter {
     for (std::size_t i = begin; i < end; ++i) {
       const JobEvent& event = old_.events[i];
       const bool frees = event.kind == JobEvent::Kind::kFree;
-      const Origin* origin = frees ? storages_.Find(event.index) : nullptr;
+      const LoopStorages::Origin* origin = frees ? storages_.Find(event.index) : nullptr;
       if (origin != nullptr && number - origin->micro_batch > at_hand) {
         RepeatFree(event.index, number);
       }
@@ -187,7 +185,7 @@ class MicroBatchWriter {
   }
 
   void NoteGradient(Storage gradient) {
-    const Origin* origin = storages_.Find(gradient);
+    const LoopStorages::Origin* origin = storages_.Find(gradient);
     if (origin == nullptr || !storages_.IsGradient(gradient)) return;
     gradients_of_step_.resize(storages_.places(), kElsewhere);
     gradients_of_step_[origin->place] = gradient;
@@ -210,7 +208,7 @@ class MicroBatchWriter {
   void NoteFreedLater(const Part& part) {
     for (const JobEvent& event : part.events) {
       const bool frees = event.kind == JobEvent::Kind::kFree;
-      const Origin* origin = frees ? storages_.Find(event.index) : nullptr;
+      const LoopStorages::Origin* origin = frees ? storages_.Find(event.index) : nullptr;
       if (origin != nullptr) all_of_[origin->place];
     }
   }
@@ -221,7 +219,7 @@ class MicroBatchWriter {
     std::vector<JobEvent> steps = std::exchange(edit_.variant().events, {});
     const std::size_t last = captured_.size() - 1;
     for (const JobEvent& event : events) {
-      const Origin* origin =
+      const LoopStorages::Origin* origin =
           event.kind == JobEvent::Kind::kFree ? storages_.Find(event.index) : nullptr;
       if (origin != nullptr && !storages_.IsGradient(event.index) && origin->micro_batch == last) {
         for (const Storage storage : all_of_.at(origin->place)) FreeOnce(storage);
@@ -280,7 +278,7 @@ class MicroBatchWriter {
 
   /// Of the step that is being written.
   Storage SumOf(Storage gradient) const {
-    const Origin* origin = storages_.Find(gradient);
+    const LoopStorages::Origin* origin = storages_.Find(gradient);
     const bool known = origin != nullptr && origin->place < gradients_of_step_.size();
     return known ? gradients_of_step_[origin->place] : kElsewhere;
   }
