@@ -345,14 +345,18 @@ class RunTest(unittest.TestCase):
         thread = threading.Thread(target=work)
         thread.start(); thread.join()
 """
-        for end in ("run_out()", "sys.exit(3)", "end()", "in_thread(run_out)", "in_thread(end)",
-                    "os.kill(os.getpid(), signal.SIGUSR2)"):
+        ends = ("run_out()", "sys.exit(3)", "end()", "in_thread(run_out)", "in_thread(end)",
+                "os.kill(os.getpid(), signal.SIGUSR2)")
+        for end in ends:
             job = self.run_job(script + "    %s\n" % end)
             self.assertEqual(job.code, 5, end)
             (process,) = job.processes
             self.assertIn(process["ended"]["how"], ("exit", "exception"), end)
             self.assertEqual(len(job.names()), 1, end)
             self.assertEqual(job.names("*.part"), [], end)
+        # Releases that hold the allocator's lock meanwhile.
+        for release in ("1.13", "2.0", "2.1"):
+            self.assertEqual(self.run_job(script + "    run_out()\n", FAKE_TORCH=release).code, 5)
 
     def test_what_a_handler_raises_reaches_the_program(self):
         script = """

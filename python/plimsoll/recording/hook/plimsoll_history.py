@@ -180,9 +180,23 @@ class History:
         """Whether writing took little of the job's time so far."""
         return self.seconds <= _SHARE_OF_TIME * (time.monotonic() - self._begun)
 
-    def wrote_out_of_memory(self):
+    def holds_the_allocator(self):
+        """Whether torch calls the observer with the allocator's lock held: up to 2.1. Any other
+        thread that asks the allocator would wait for this one."""
+        version = [whole_number(part) or 0 for part in str(self.torch.__version__).split(".")[:2]]
+        return version < [2, 2]
+
+    def take(self):
+        """A snapshot of what is alive as memory runs out, by the thread that ran out."""
+        begun = time.monotonic()
+        allocations = self._allocations()
+        snapshot = self.device.memory._snapshot()
+        self.seconds += time.monotonic() - begun
+        return snapshot, allocations
+
+    def wrote_out_of_memory(self, allocations=None):
         """The latest snapshot has what was alive when memory ran out."""
-        self._allocations_then = self._allocations()
+        self._allocations_then = self._allocations() if allocations is None else allocations
 
     def only_unwound(self):
         """Whether that snapshot shows more than one of now: nothing was allocated since."""
@@ -198,12 +212,13 @@ class History:
 
     # Snapshots.
 
-    def write(self, replace, names=None):
+    def write(self, replace, names=None, snapshot=None):
         """`replace(save)` writes the file by `save(file)`. `names` has the variable that keeps each
         block, by address. Returns what it cost, and how much of the history it has."""
         begun = time.monotonic()
         self._allocations_then = None
-        snapshot = self.device.memory._snapshot()
+        if snapshot is None:
+            snapshot = self.device.memory._snapshot()
         self._name_nodes(snapshot)
         owned = _name_owners(snapshot, names)
         if self.budget and isinstance(snapshot, dict):

@@ -24,6 +24,8 @@ _LONGEST_TEXT = 4000
 # the first signal.
 _PATIENCE = 300.0
 _PATIENCE_AT_ITS_END = 30.0
+# A handler interrupted the thread that holds the allocator's lock: only what needs none is written.
+_PATIENCE_IN_THE_ALLOCATOR = 1.0
 # Signals that the program handles may come by the thousand: then few are written.
 _ALWAYS_WRITTEN = 3
 # What tells one job from another that records into the same folder: Slurm's steps, torchrun, Ray.
@@ -122,6 +124,7 @@ class _Recorder:
         self.ended = None
         self.error = None
         self.snapshots = {}
+        self.in_the_allocator = False
         self.signals = None
         self.status = None
         self.saved_for_signals = 0
@@ -237,15 +240,23 @@ class _Recorder:
     def on_out_of_memory(self, may_write):
         if not may_write:
             return
-        # By this thread: autograd knows of each thread what it is at.
-        names = self.find_owners()
-        self.work.do(functools.partial(self.save_out_of_memory, names), _PATIENCE)
+        self.in_the_allocator = self.history.holds_the_allocator()
+        try:
+            # By this thread: autograd knows of each thread what it is at.
+            names = self.find_owners()
+            save = functools.partial(self.save_out_of_memory, names, *self.history.take())
+            if self.in_the_allocator:
+                save()
+            else:
+                self.work.do(save, _PATIENCE)
+        finally:
+            self.in_the_allocator = False
 
-    def save_out_of_memory(self, names):
+    def save_out_of_memory(self, names, snapshot, allocations):
         if self.oom_file:
             self.set_aside("first" if self.history.ooms == 2 else None)
-        self.oom_file = self.write("out of memory", names)
-        self.history.wrote_out_of_memory()
+        self.oom_file = self.write("out of memory", names, snapshot)
+        self.history.wrote_out_of_memory(allocations)
         self.tell()
 
     def on_exit(self):
@@ -273,6 +284,8 @@ class _Recorder:
             self.ended = how
         # By whoever comes first: the main thread and the one that waits for signals may both ask.
         at = "signal" if self.ended["how"] == "signal" else "exit"
+        if self.in_the_allocator:
+            longest = min(longest, _PATIENCE_IN_THE_ALLOCATOR)
         self.work.finish(functools.partial(self.save, at), longest)
 
     @_guarded("a snapshot")
@@ -317,10 +330,12 @@ class _Recorder:
         self.history.seconds += time.monotonic() - begun
         return names
 
-    def write(self, at, names=None):
+    def write(self, at, names=None, snapshot=None):
         self.settle_rank()
         name = self.name() + ".pickle"
-        written = self.history.write(functools.partial(self.folder.replace, name), names)
+        written = self.history.write(
+            functools.partial(self.folder.replace, name), names, snapshot
+        )
         self.snapshots[name] = dict(written, file=name, at=at)
         return name
 

@@ -68,11 +68,13 @@ def set_per_process_memory_fraction(value, _=None):
 
 
 def memory_stats(_=None):
-    return {"allocation.all.allocated": len(allocated)}
+    with _C.lock:
+        return {"allocation.all.allocated": len(allocated)}
 
 
 def memory_stats_as_nested_dict(_=None):
-    held = {"all": {"current": sum(size for _, size in allocated)}}
+    with _C.lock:
+        held = {"all": {"current": sum(size for _, size in allocated)}}
     held["all"]["peak"] = held["all"]["current"]
     return {"allocated_bytes": held, "reserved_bytes": held}
 
@@ -102,8 +104,9 @@ def allocate(size):
     init()
     if sum(taken for _, taken in allocated) + size > TOTAL * fraction:
         note("oom", 0, size)
-        for observer in _C.observers:
-            observer(0, size, TOTAL, TOTAL - sum(taken for _, taken in allocated))
+        with _C.lock if _C.held_for_observers else contextlib.nullcontext():
+            for observer in _C.observers:
+                observer(0, size, TOTAL, TOTAL - sum(taken for _, taken in allocated))
         raise OutOfMemoryError("CUDA out of memory. Tried to allocate %.2f GiB." % (size / 2**30))
     address = BASE + sum(taken for _, taken in allocated)
     note("segment_alloc", address, size)

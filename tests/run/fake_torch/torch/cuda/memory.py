@@ -72,7 +72,8 @@ def _snapshot(device=None):
             "blocks": [block],
         }
 
-    return {
-        "segments": [segment(address, size) for address, size in cuda.allocated],
-        "device_traces": [list(_C.history["entries"])],
-    }
+    with _C.lock:
+        return {
+            "segments": [segment(address, size) for address, size in cuda.allocated],
+            "device_traces": [list(_C.history["entries"])],
+        }
