@@ -91,6 +91,8 @@ def phases(run: RunResult) -> list[str]:
         ("python -m torch.distributed.run --nnodes=2 train.py", "train.py"),
         ("accelerate launch --multi_gpu --num_processes 4 train.py", "train.py"),
         ("./train.py", "./train.py"),
+        ("jupyter nbconvert --to notebook --execute train.ipynb", "train.ipynb"),
+        ("ipython train.ipynb", "train.ipynb"),
         ("python", ""),
     ],
 )

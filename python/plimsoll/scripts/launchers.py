@@ -20,7 +20,9 @@ def words_of_script(command: list[str]) -> list[str]:
     words = list(command)
     while words:
         name = Path(words[0]).name
-        if name.startswith("python"):
+        if name in _JUPYTER and any(word.endswith(".ipynb") for word in words):
+            words = [next(word for word in words if word.endswith(".ipynb"))]
+        elif name.startswith("python"):
             words = _behind_options(words[1:], _PYTHON_VALUES)
         elif name == "torchrun":
             words = _behind_launcher(words[1:])
@@ -35,6 +37,8 @@ def words_of_script(command: list[str]) -> list[str]:
     return words
 
 
+#: What runs a notebook whole: `jupyter nbconvert --execute train.ipynb`.
+_JUPYTER = ("jupyter", "jupyter-nbconvert", "ipython")
 _PYTHON_VALUES = ("-W", "-X")
 #: Switches of torchrun and accelerate launch, which take no value.
 _SWITCHES = {
