@@ -10,7 +10,7 @@ import builtins
 import contextlib
 import errno
 import glob
-import importlib._bootstrap_external as external  # type: ignore[import-not-found]
+import importlib
 import io
 import os
 import pathlib
@@ -57,6 +57,7 @@ class Guard:
     def _of_imports(self, opened: _Action) -> list[Patch]:
         """Modules that a script writes can be imported. Imports have functions of their own."""
         calls = self._of_os()
+        external: Any = importlib.import_module("importlib._bootstrap_external")
         own = {
             name: calls[name] for name in ("open", "stat", "listdir", "mkdir", "replace", "unlink")
         }
