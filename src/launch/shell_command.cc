@@ -32,8 +32,7 @@ bool IsShellScript(const std::string& word) {
 
 bool StartsPython(const std::string& word) {
   const std::string name = fs::path(word).filename().string();
-  return name.starts_with("python") ||
-         std::ranges::find(kLaunchers, name) != kLaunchers.end();
+  return name.starts_with("python") || std::ranges::find(kLaunchers, name) != kLaunchers.end();
 }
 
 /// Whether a command ends before this word: `|`, `&&`, `;`, `> log`, `2>&1`.
@@ -105,12 +104,12 @@ std::optional<Error> RefuseShell(const std::vector<std::string>& command) {
   if (!IsShell(command.front()) && !IsShellScript(command.front())) return std::nullopt;
   const std::string script = ScriptOf(command);
   const std::string python = PythonCommandIn(TextOf(command, script));
-  return Error{
-      .message = fmt::format("'{}' is run by a shell, and --run follows a Python command",
-                             fmt::join(command, " ")),
-      .hint = python.empty()
-                  ? "give the command that it runs: python train.py --batch-size {batch}"
-                  : fmt::format("give the one in it, with {{batch}} as its batch size: {}", python)};
+  return Error{.message = fmt::format("'{}' is run by a shell, and --run follows a Python command",
+                                      fmt::join(command, " ")),
+               .hint = python.empty()
+                           ? "give the command that it runs: python train.py --batch-size {batch}"
+                           : fmt::format("give the one in it, with {{batch}} as its batch size: {}",
+                                         python)};
 }
 
 }  // namespace plimsoll

@@ -10,8 +10,8 @@
 
 namespace plimsoll {
 
-/// The last command in a shell script that starts Python, torchrun, accelerate or deepspeed, without
-/// redirections; empty if there is none.
+/// The last command in a shell script that starts Python, torchrun, accelerate or deepspeed,
+/// without redirections; empty if there is none.
 std::string PythonCommandIn(std::string_view script);
 
 /// Says that a shell script cannot be followed, and which command in it can; nothing for other

@@ -11,10 +11,11 @@ namespace plimsoll::shell_command_test {
 namespace {
 
 TEST(ShellCommand, TheLastPythonCommandIsFound) {
-  EXPECT_EQ(PythonCommandIn("#!/bin/bash\nset -e\npython prepare.py\n"
-                            "export A=1\n\nCUDA_VISIBLE_DEVICES=0 python3 -u train.py \\\n"
-                            "  --lr 1e-4 \\\n  --epochs 3 \"$@\" 2>&1 | tee log.txt\n# python old.py\n"),
-            "python3 -u train.py --lr 1e-4 --epochs 3 \"$@\"");
+  EXPECT_EQ(
+      PythonCommandIn("#!/bin/bash\nset -e\npython prepare.py\n"
+                      "export A=1\n\nCUDA_VISIBLE_DEVICES=0 python3 -u train.py \\\n"
+                      "  --lr 1e-4 \\\n  --epochs 3 \"$@\" 2>&1 | tee log.txt\n# python old.py\n"),
+      "python3 -u train.py --lr 1e-4 --epochs 3 \"$@\"");
   EXPECT_EQ(PythonCommandIn("exec torchrun --nproc-per-node 4 train.py > log &"),
             "torchrun --nproc-per-node 4 train.py");
   EXPECT_EQ(PythonCommandIn("cd src && ../venv/bin/python -m pkg.train;"),
@@ -28,9 +29,10 @@ TEST(ShellCommand, AShellIsRefusedWithTheCommandToGive) {
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   const std::string script = folder + "/train.sh";
   ASSERT_FALSE(WriteFile(script, "#!/bin/sh\npython train.py --lr 1\n"));
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"bash", script}, {"/bin/sh", "-x", script, "8"}, {script},
-        {"bash", "-c", "python train.py --lr 1"}}) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"bash", script},
+                                                  {"/bin/sh", "-x", script, "8"},
+                                                  {script},
+                                                  {"bash", "-c", "python train.py --lr 1"}}) {
     const auto error = RefuseShell(command);
     ASSERT_TRUE(error);
     EXPECT_NE(error->hint.find("python train.py --lr 1"), std::string::npos) << error->hint;

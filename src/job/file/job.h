@@ -344,8 +344,8 @@ struct Job : JobFacts {
   std::vector<Variant> variants;
 };
 
-/// Each assumption once: "a.py:1 in f: X" and "a.py:9 in g: X" become "a.py:1 in f, a.py:9 in g: X".
-/// Of many lines the first three are named. The order is that of the first of each.
+/// Each assumption once: "a.py:1 in f: X" and "a.py:9 in g: X" become "a.py:1 in f, a.py:9 in g:
+/// X". Of many lines the first three are named. The order is that of the first of each.
 std::vector<std::string> MergedNotes(const std::vector<std::string>& notes);
 
 /// The same job in one of its precisions alone.

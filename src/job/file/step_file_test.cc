@@ -61,11 +61,11 @@ TEST(StepFile, EachAssumptionIsSaidOnce) {
             (std::vector<std::string>{"a.py:1 in f, b.py:9 in g: a value is read", "none"}));
   std::vector<std::string> many;
   for (int line = 1; line <= 7; ++line) many.push_back("a.py:" + std::to_string(line) + " in f: X");
-  EXPECT_EQ(MergedNotes(many).front(),
-            "a.py:1 in f, a.py:2 in f, a.py:3 in f and 4 more lines: X");
+  EXPECT_EQ(MergedNotes(many).front(), "a.py:1 in f, a.py:2 in f, a.py:3 in f and 4 more lines: X");
   // No line at their beginning, but a cell of a notebook is one.
-  const std::vector<std::string> others = {"steps: X", "in the step: X", "a: b in c: X",
-                                           "a.py: in f: X", "t.ipynb cell 3:2 in g: X", ""};
+  const std::vector<std::string> others = {
+      "steps: X",      "in the step: X",           "a: b in c: X",
+      "a.py: in f: X", "t.ipynb cell 3:2 in g: X", ""};
   EXPECT_EQ(MergedNotes(others), others);
   Json file = SmallFile();
   file["notes"] = many;
