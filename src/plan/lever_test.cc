@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "files/input.h"
 #include "job/file/step_file.h"
+#include "job/lowering/job_for_tests.h"
 #include "plan/choice_for_tests.h"
 
 namespace plimsoll::lever_test {
@@ -103,6 +104,18 @@ TEST(PlanLevers, WhatTheSearchSetsIsWhatCanBeTyped) {
   EXPECT_EQ(ModulesValue({"h.0", "h.1"}), *kCheckpointingLever.parse("h.0,h.1"));
   EXPECT_EQ(DataParallelValue(4), *kParallelLever.parse("ddp:4"));
   EXPECT_EQ(DataParallelAsWritten(), *kParallelLever.parse("ddp"));
+}
+
+TEST(PlanLevers, ADropoutOfImagesInAnotherFormatHasAnotherMask) {
+  const auto numerics = [](std::vector<Number> sizes, const char* precision) {
+    testing_job::JobMaker maker;
+    maker.Make("aten.native_dropout.default", Number{1, 1}, {Arg(maker.Floats(1, sizes))});
+    return kPrecisionLever.numerics(maker.job, *kPrecisionLever.parse(precision));
+  };
+  const Number n{8, 8};
+  EXPECT_EQ(numerics({n, n, n, n}, "amp_bf16+channels_last"), Numerics::kOther);
+  EXPECT_EQ(numerics({n, n, n, n}, "amp_bf16"), Numerics::kRounding);
+  EXPECT_EQ(numerics({n, n}, "amp_bf16+channels_last"), Numerics::kRounding);
 }
 
 TEST(PlanLevers, AnswerWhatOthersAskOfThem) {

@@ -62,8 +62,22 @@ const Known* FindKnown(const PrecisionName& precision) {
   return nullptr;
 }
 
-Numerics NumericsOfPrecision(const Job&, const LeverValue& value) {
-  const Known* const known = FindKnown(value.As<PrecisionName>());
+/// A dropout of images draws its mask in the order in which they lie in memory.
+bool DropsOutOfImages(const Job& job) {
+  return std::ranges::any_of(job.variants.front().calls, [&](const CallRecord& call) {
+    const std::string_view op = BaseName(job.strings[call.op]);
+    if (op != "native_dropout" && op != "bernoulli_" && op != "rand_like") return false;
+    return std::ranges::any_of(call.args, [&](const Argument& argument) {
+      const auto* tensor = std::get_if<TensorUse>(&argument.is);
+      return tensor != nullptr && job.layouts[tensor->layout].sizes.size() >= 4;
+    });
+  });
+}
+
+Numerics NumericsOfPrecision(const Job& job, const LeverValue& value) {
+  const auto& is = value.As<PrecisionName>();
+  if (is.channels_last && DropsOutOfImages(job)) return Numerics::kOther;
+  const Known* const known = FindKnown(is);
   return known == nullptr ? Numerics::kRounding : known->numerics;
 }
 
