@@ -23,7 +23,7 @@ write(fish/vendor_completions.d/plimsoll.fish completion fish)
 
 # Licences of the libraries ask to go with a program that contains them.
 set(text "")
-foreach(package libfmt-dev nlohmann-json3-dev zlib1g-dev liblzma-dev libzstd-dev libsqlite3-dev node-d3)
+foreach(package libfmt-dev nlohmann-json3-dev zlib1g-dev liblzma-dev libzstd-dev libre2-dev libsqlite3-dev node-d3)
   if(EXISTS ${NOTICES}/${package}/copyright)
     file(READ ${NOTICES}/${package}/copyright licence)
     string(APPEND text "==== ${package} ====\n\n${licence}\n\n")

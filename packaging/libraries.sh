@@ -1,7 +1,7 @@
 #!/bin/bash
 # The libraries that plimsoll links, as archives: packaging/libraries.sh SOURCES PREFIX
 # SOURCES is a folder in which this was run:
-#   apt-get source fmtlib nlohmann-json3 zlib xz-utils libzstd sqlite3
+#   apt-get source fmtlib nlohmann-json3 zlib xz-utils libzstd re2 sqlite3
 # apt checks Debian's signatures. Compiled with CC and CXX, for where no archives are installed, as in the images of
 # manylinux, or for another C library. Needs CMake, make and tclsh.
 set -euo pipefail
@@ -48,4 +48,5 @@ with_cmake 'nlohmann-json3-*' -DJSON_BuildTests=OFF
 zlib
 with_cmake 'xz-utils-*'
 with_cmake 'libzstd-*/build/cmake' -DZSTD_BUILD_PROGRAMS=OFF -DZSTD_BUILD_SHARED=OFF -DZSTD_BUILD_TESTS=OFF
+with_cmake 're2-*' -DRE2_BUILD_TESTING=OFF
 sqlite

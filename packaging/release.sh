@@ -23,7 +23,7 @@ deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.de
   local apt=(apt-get -qq -o "Dir::Etc::SourceList=$root/sources.list" -o Dir::Etc::SourceParts=/dev/null
              -o "Dir::State::Lists=$root/lists" -o APT::Sandbox::User=root)
   "${apt[@]}" update
-  (cd "$root/sources" && "${apt[@]}" source fmtlib nlohmann-json3 zlib xz-utils libzstd sqlite3)
+  (cd "$root/sources" && "${apt[@]}" source fmtlib nlohmann-json3 zlib xz-utils libzstd re2 sqlite3)
 }
 
 # One program for each name that CMake asks for.

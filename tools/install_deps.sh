@@ -6,7 +6,7 @@ set -euo pipefail
 
 purpose=${1:-build}
 want=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev zlib1g-dev liblzma-dev
-      libzstd-dev libsqlite3-dev node-d3)
+      libzstd-dev libre2-dev libsqlite3-dev node-d3)
 # Without these the checks that need them are skipped, aloud; the rest still runs.
 nice_to_have=()
 # What is looked for when a test begins and never by CMake: tools/run_tests installs it while the compiler works.
@@ -52,7 +52,7 @@ check_elsewhere() {
   for program in cmake ninja; do
     command -v "$program" >/dev/null || missing+=("$program")
   done
-  local headers=(fmt/format.h nlohmann/json.hpp zlib.h lzma.h zstd.h sqlite3.h)
+  local headers=(fmt/format.h nlohmann/json.hpp zlib.h lzma.h zstd.h re2/re2.h sqlite3.h)
   [[ $purpose == build ]] || headers+=(gtest/gtest.h)
   for header in "${headers[@]}"; do
     local root found=
@@ -65,12 +65,12 @@ check_elsewhere() {
     cat >&2 <<TEXT
 install_deps: this is not Debian or Ubuntu, and these were not found: ${missing[*]}
 Needed: a C++20 compiler (g++ 11 or clang 14, or newer), CMake 3.25, Ninja, fmt,
-nlohmann-json 3.11, zlib, liblzma, zstd, SQLite 3, d3 (npm pack d3, then
+nlohmann-json 3.11, zlib, liblzma, zstd, RE2, SQLite 3, d3 (npm pack d3, then
 -DPLIMSOLL_D3=…/dist/d3.min.js); for the tests GoogleTest, xz and clang-format 16.
   Fedora:   dnf install gcc-c++ cmake ninja-build fmt-devel json-devel zlib-devel \\
-                xz-devel libzstd-devel sqlite-devel gtest-devel google-benchmark-devel
-  Arch:     pacman -S gcc cmake ninja fmt nlohmann-json zlib xz zstd sqlite gtest benchmark
-  Homebrew: brew install cmake ninja fmt nlohmann-json xz zstd sqlite googletest \\
+                xz-devel libzstd-devel re2-devel sqlite-devel gtest-devel google-benchmark-devel
+  Arch:     pacman -S gcc cmake ninja fmt nlohmann-json zlib xz zstd re2 sqlite gtest benchmark
+  Homebrew: brew install cmake ninja fmt nlohmann-json xz zstd re2 sqlite googletest \\
                 google-benchmark
 Then run make again.
 TEXT

@@ -1,6 +1,9 @@
 #include "diagnose/attribution/groups.h"
 
+#include <re2/re2.h>
+
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -13,8 +16,8 @@
 namespace plimsoll {
 namespace {
 
-/// The standard library's matcher calls itself for each sign; names are shorter than this.
-constexpr std::size_t kMostMatched = 400;
+/// RE2's automaton for one expression, which it throws away and builds anew where it grows larger.
+constexpr std::int64_t kMostMemory = 8 << 20;
 
 class Grouping {
  public:
@@ -95,23 +98,24 @@ class Grouping {
 
 }  // namespace
 
-Result<GroupPattern> GroupPattern::Parse(const std::string& text) try {
+Result<GroupPattern> GroupPattern::Parse(const std::string& text) {
   if (text.empty()) return Error{.message = "the regular expression is empty"};
-  return GroupPattern(text, std::regex(text, std::regex::ECMAScript | std::regex::optimize));
-} catch (const std::regex_error&) {
-  return Error{.message = "'" + text + "' is no regular expression"};
+  re2::RE2::Options options(re2::RE2::Quiet);
+  options.set_max_mem(kMostMemory);
+  auto matcher = std::make_shared<const re2::RE2>(text, options);
+  if (matcher->ok()) return GroupPattern(text, std::move(matcher));
+  return Error{.message =
+                   "'" + text + "' is no regular expression of RE2's syntax: " + matcher->error()};
 }
 
-std::optional<std::string> GroupPattern::FirstIn(std::string_view text) const try {
-  // The end of a path tells more than its beginning.
-  if (text.size() > kMostMatched) text.remove_prefix(text.size() - kMostMatched);
-  std::match_results<std::string_view::const_iterator> match;
-  if (!std::regex_search(text.begin(), text.end(), match, *regex_)) return std::nullopt;
-  const bool bracketed = match.size() > 1 && match[1].matched && match[1].length() > 0;
-  const std::string found = bracketed ? match[1].str() : match[0].str();
-  return found.empty() ? std::nullopt : std::optional(found);
-} catch (const std::regex_error&) {
-  return std::nullopt;  // too complex for this text
+std::optional<std::string> GroupPattern::FirstIn(std::string_view text) const {
+  std::array<re2::StringPiece, 2> match;  // all of it, and its first group
+  const int wanted = std::min(matcher_->NumberOfCapturingGroups(), 1) + 1;
+  const re2::StringPiece in(text.data(), text.size());
+  if (!matcher_->Match(in, 0, in.size(), re2::RE2::UNANCHORED, match.data(), wanted)) return {};
+  const re2::StringPiece& found = match[1].empty() ? match[0] : match[1];
+  if (found.empty()) return {};
+  return std::string(found.data(), found.size());
 }
 
 std::vector<HolderGroup> GroupsAt(const Phases& p, Position at, const GroupPattern& pattern) {

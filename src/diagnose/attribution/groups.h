@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <optional>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,9 +12,14 @@
 #include "base/result.h"
 #include "diagnose/phases/phases.h"
 
+namespace re2 {
+class RE2;
+}
+
 namespace plimsoll {
 
-/// A regular expression of the user's, checked once.
+/// A regular expression of the user's in RE2's syntax, checked once. Matching takes time linear in
+/// the text, for every expression.
 class GroupPattern {
  public:
   static Result<GroupPattern> Parse(const std::string& text);
@@ -25,11 +29,11 @@ class GroupPattern {
   const std::string& text() const { return text_; }
 
  private:
-  GroupPattern(std::string text, std::regex regex)
-      : text_(std::move(text)), regex_(std::make_shared<const std::regex>(std::move(regex))) {}
+  GroupPattern(std::string text, std::shared_ptr<const re2::RE2> matcher)
+      : text_(std::move(text)), matcher_(std::move(matcher)) {}
 
   std::string text_;
-  std::shared_ptr<const std::regex> regex_;
+  std::shared_ptr<const re2::RE2> matcher_;
 };
 
 /// An allocation is of the first match: in the names of its frames' files and functions, the

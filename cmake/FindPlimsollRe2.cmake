@@ -1,0 +1,26 @@
+# The target plimsoll::re2. RE2 has a CMake package where it was built with CMake (its newer releases need Abseil, which
+# only that package names); Debian's has none.
+include(FindPackageHandleStandardArgs)
+find_package(re2 CONFIG QUIET)
+if(TARGET re2::re2)
+  set(PLIMSOLL_RE2_LIBRARY re2::re2)
+  set(PLIMSOLL_RE2_INCLUDE "its package")
+else()
+  find_library(PLIMSOLL_RE2_LIBRARY re2)
+  find_path(PLIMSOLL_RE2_INCLUDE re2/re2.h)
+endif()
+mark_as_advanced(PLIMSOLL_RE2_LIBRARY PLIMSOLL_RE2_INCLUDE)
+find_package_handle_standard_args(PlimsollRe2 REQUIRED_VARS PLIMSOLL_RE2_LIBRARY PLIMSOLL_RE2_INCLUDE
+                                  REASON_FAILURE_MESSAGE "install libre2-dev (Debian, Ubuntu) or re2")
+if(PlimsollRe2_FOUND AND NOT TARGET plimsoll::re2)
+  if(TARGET re2::re2)
+    add_library(plimsoll::re2 INTERFACE IMPORTED)
+    target_link_libraries(plimsoll::re2 INTERFACE re2::re2)
+  else()
+    add_library(plimsoll::re2 UNKNOWN IMPORTED)
+    set_target_properties(plimsoll::re2 PROPERTIES IMPORTED_LOCATION "${PLIMSOLL_RE2_LIBRARY}"
+                          INTERFACE_INCLUDE_DIRECTORIES "${PLIMSOLL_RE2_INCLUDE}")
+    find_package(Threads REQUIRED)
+    set_property(TARGET plimsoll::re2 PROPERTY INTERFACE_LINK_LIBRARIES Threads::Threads)
+  endif()
+endif()
