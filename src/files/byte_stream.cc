@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,31 +32,60 @@ bool AwaitsNobody(const std::string& path, int descriptor) {
   return ::poll(&waiting, 1, kMostMilliseconds) == 0;
 }
 
+/// Whether a plain file of size 0 has content all the same: the system makes it up as it is read,
+/// as in /proc, and it may never end.
+bool IsMadeUp(int descriptor) {
+  pollfd ready{.fd = descriptor, .events = POLLIN, .revents = 0};
+  if (::poll(&ready, 1, 0) == 0) return true;  // plain files are always ready
+  char first[8];                               // /proc/self/pagemap gives no less
+  const ssize_t n = ::pread(descriptor, first, sizeof first, 0);
+  return n > 0 || (n < 0 && errno == EAGAIN);
+}
+
+/// What cannot be read to its end: nothing where it can.
+std::optional<Error> Unreadable(const std::string& path, const OpenedFile& file,
+                                const struct stat& info) {
+  const bool standard_input = path == "-" || path == "/dev/stdin";
+  const std::string name = path == "-" ? "standard input" : path;
+  if (S_ISDIR(info.st_mode)) return CannotRead(name, EISDIR);
+  if (S_ISCHR(info.st_mode)) {
+    const bool terminal = standard_input && ::isatty(file.descriptor) == 1;
+    const bool null = info.st_rdev == ::makedev(1, 3);
+    if (!terminal && !null) return Error{.message = "it is a device, not a file", .file = name};
+  }
+  if (S_ISBLK(info.st_mode)) return Error{.message = "it is a device, not a file", .file = name};
+  if (S_ISREG(info.st_mode) && info.st_size == 0 && IsMadeUp(file.descriptor)) {
+    return Error{.message = "it has no size: the system makes it up as it is read",
+                 .file = name,
+                 .hint = "copy what you need of it to a file"};
+  }
+  if (!standard_input && S_ISFIFO(info.st_mode) && AwaitsNobody(path, file.descriptor)) {
+    return Error{.message = "it is a pipe, and nobody writes to it",
+                 .file = name,
+                 .hint = "give a file, or pipe into standard input (-)"};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<OpenedFile> OpenToRead(const std::string& path) {
-  if (path == "-") return OpenedFile{.descriptor = STDIN_FILENO, .size = {}};
+  const bool standard_input = path == "-";
   // To open a pipe is to wait for its writer, otherwise.
-  OpenedFile file{.descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK),
+  OpenedFile file{.descriptor = standard_input
+                                    ? STDIN_FILENO
+                                    : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK),
                   .size = {}};
-  struct stat info {};
   if (file.descriptor < 0) return CannotRead(path, errno);
-  std::optional<Error> error;
-  if (::fstat(file.descriptor, &info) != 0) {
-    error = CannotRead(path, errno);
-  } else if (S_ISDIR(info.st_mode)) {
-    error = CannotRead(path, EISDIR);
-  } else if (S_ISCHR(info.st_mode) && path != "/dev/stdin" && path != "/dev/null") {
-    error = Error{.message = "it is a device, not a file", .file = path};
-  } else if (S_ISFIFO(info.st_mode) && AwaitsNobody(path, file.descriptor)) {
-    error = Error{.message = "it is a pipe, and nobody writes to it",
-                  .file = path,
-                  .hint = "give a file, or pipe into standard input (-)"};
-  }
+  struct stat info {};
+  const bool known = ::fstat(file.descriptor, &info) == 0;
+  const std::optional<Error> error =
+      known ? Unreadable(path, file, info) : std::optional(CannotRead(path, errno));
   if (error) {
-    ::close(file.descriptor);
+    if (!standard_input) ::close(file.descriptor);
     return *error;
   }
+  if (standard_input) return file;
   ::fcntl(file.descriptor, F_SETFL, ::fcntl(file.descriptor, F_GETFL) & ~O_NONBLOCK);
   if (S_ISREG(info.st_mode) && info.st_size > 0) {
     file.size = static_cast<std::size_t>(info.st_size);

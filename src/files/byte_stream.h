@@ -16,10 +16,11 @@ namespace plimsoll {
 /// A file that was opened to be read, or standard input.
 struct OpenedFile {
   int descriptor = -1;
-  /// None for pipes and for the files of /proc, which have no size.
+  /// None for pipes.
   std::optional<std::size_t> size;
 };
-/// "-" is standard input. Folders and devices are refused.
+/// "-" is standard input. Refuses folders, devices, pipes that nobody writes to, and files that the
+/// system makes up as they are read (/proc).
 Result<OpenedFile> OpenToRead(const std::string& path);
 /// Up to `room` bytes; 0 at the end.
 Result<std::size_t> ReadSome(const std::string& name, int descriptor, char* into, std::size_t room);

@@ -37,6 +37,17 @@ std::string LongText() {
   return text;
 }
 
+/// Files of /proc have no size, and some never end.
+TEST(OpenToRead, RefusesWhatTheSystemMakesUp) {
+  for (const char* path : {"/proc/self/maps", "/proc/self/pagemap", "/dev/zero"}) {
+    if (!std::filesystem::exists(path)) continue;
+    EXPECT_FALSE(ByteStream::Open(path).ok()) << path;
+  }
+  const TemporaryFile empty("");
+  EXPECT_TRUE(ByteStream::Open(empty.path).ok());
+  EXPECT_TRUE(ByteStream::Open("/dev/null").ok());
+}
+
 Result<std::string> ReadInPieces(const std::string& path, std::size_t piece) {
   Result<ByteStream> stream = ByteStream::Open(path);
   if (!stream) return stream.error();

@@ -40,6 +40,10 @@ refuse "empty file" "empty" explain "$work/empty.pickle"
 refuse "empty standard input" "empty" explain -
 # Root may read anything; this file answers every read with an error, even to root.
 refuse "unreadable file" "" explain /proc/self/mem
+for command in explain report diff replay pack; do
+  refuse "$command: a file of no size" "no size|pagemap" "$command" /proc/self/pagemap
+  refuse "$command: a device" "device" "$command" /dev/zero
+done
 if ((EUID != 0)); then
   cp "$data" "$work/secret.pickle" && chmod 000 "$work/secret.pickle"
   refuse "no permission" "secret.pickle" explain "$work/secret.pickle"
