@@ -279,9 +279,21 @@ def _traceback(draw: random.Random, rank: str) -> list[str]:
     return lines
 
 
+def _deaths(length: int) -> bytes:
+    """Nothing but deaths, each of another rank."""
+    lines: list[str] = []
+    written = 0
+    while written < length:
+        lines.append(f"[rank{len(lines)}]: CUDA out of memory. Tried to allocate 2.00 GiB.")
+        written += len(lines[-1]) + 1
+    return ("\n".join(lines) + "\n").encode()
+
+
 def long_log(draw: random.Random, most: int = MOST_BYTES) -> bytes:
     """Steps, bars of progress and warnings; now and then a traceback, of one rank or of several."""
     length = int(10 ** draw.uniform(5, 7))
+    if draw.random() < 0.15:
+        return _deaths(min(length, most) - 100)
     dying = draw.choice([0.0001, 0.001, 0.02])
     ranks = draw.choice([1, 1, 8, 64])
     out: list[str] = []

@@ -101,6 +101,11 @@ bool SharePid(const OomMessage& a, const OomMessage& b) {
          a.processes.front().pid == b.processes.front().pid;
 }
 
+/// Whether the paste begins behind the request.
+bool IsHeadless(const OomMessage& m) {
+  return m.source == MessageSource::kTorchCuda && m.cut_off && !m.requested && m.capacity;
+}
+
 /// Whether both texts can be about the same event: the same author and no figure that differs.
 bool SameEvent(const OomMessage& a, const OomMessage& b) {
   if (a.source != b.source || a.survived != b.survived) return false;
@@ -117,7 +122,7 @@ bool SameEvent(const OomMessage& a, const OomMessage& b) {
   if (!ProcessesAgree(a, b)) return false;
   // One without any figure repeats whatever it stands beside; otherwise they must share one.
   return !HasFigures(a) || !HasFigures(b) || (a.requested && b.requested) ||
-         (!a.requested && !b.requested);
+         (!a.requested && !b.requested) || IsHeadless(a) || IsHeadless(b);
 }
 
 /// TensorFlow and XLA announce in the log what they raise a moment later: 1.97 GiB there, the exact

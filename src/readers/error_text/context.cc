@@ -60,24 +60,29 @@ class WalkUp {
  private:
   void SeeFrame(const LogLine& line) {
     constexpr std::size_t kMostFrames = 150;
+    constexpr std::size_t kMostContext = 4096;
     std::optional<TextFrame> frame = line.frame;
     if (!frame) frame = ReadOlderFrame(line, marked_);
     if (!line.marked.empty()) {
       marked_ = line.marked;
       source_ = line.text;
+      context_.clear();
+    } else if (!marked_.empty() && !frame && context_.size() < kMostContext) {
+      context_ += line.text + "\n";
     } else if (!frame && marked_.empty()) {
       source_ = line.text;
     }
     if (!frame || frames.size() >= kMostFrames) return;
     marked_.clear();
     if (where.empty() && IsUserCode(frame->file)) where = Describe(*frame);
-    frames.push_back({std::move(*frame), std::exchange(source_, {})});
+    frames.push_back({std::move(*frame), std::exchange(source_, {}), std::exchange(context_, {})});
   }
 
   std::optional<int> rank_;
-  int above_ = -1;      // lines above the traceback's title; -1: not yet there
-  std::string marked_;  // the line that IPython's arrow names, seen before its frame
-  std::string source_;  // the line below the one that is looked at
+  int above_ = -1;       // lines above the traceback's title; -1: not yet there
+  std::string marked_;   // the line that IPython's arrow names, seen before its frame
+  std::string source_;   // the line below the one that is looked at
+  std::string context_;  // of a notebook's cell, the lines above the marked one; the lowest first
 };
 
 /// What stands in front of the message in its own line.

@@ -105,6 +105,20 @@ TEST(Nuisances, Colours) {
   ExpectWhole(ReadOne(Replaced(kMessage, "memory", red + "mem" + plain + "ory")), "in words");
 }
 
+TEST(Nuisances, FirstLineIsMissing) {
+  const OomMessage m = ReadOne(
+      "GPU 1 has a total capacity of 47.40 GiB of which 3.10 GiB is free. 36.00 GiB allowed; Of "
+      "the "
+      "allocated memory 7.25 GiB is allocated by PyTorch");
+  EXPECT_EQ(m.device, 1);
+  EXPECT_EQ(m.capacity, GiB(47.4));
+  EXPECT_EQ(m.allowed, GiB(36));
+  EXPECT_EQ(m.allocated, GiB(7.25));
+  EXPECT_FALSE(m.requested);
+  EXPECT_FALSE(
+      RecogniseErrorText("The node has a total capacity of 36 GiB of which 3 GiB is free"));
+}
+
 TEST(Nuisances, Markdown) {
   ExpectWhole(ReadOne("I get\n```\n" + std::string(kMessage) + "\n```\nwhat now?"), "fence");
   ExpectWhole(ReadOne("- `" + std::string(kMessage) + "`"), "code");
@@ -283,7 +297,9 @@ TEST(Repeats, TheBareSentenceBesideTheWholeOne) {
 }
 
 TEST(Hostile, BinaryIsNotText) {
-  EXPECT_FALSE(RecogniseErrorText(std::string("\0", 1) + kMessage));
+  std::string packed;
+  for (int i = 0; i < 512; ++i) packed += static_cast<char>(i % 256);
+  EXPECT_FALSE(RecogniseErrorText(packed + kMessage));
   EXPECT_FALSE(RecogniseErrorText(""));
   EXPECT_FALSE(RecogniseErrorText("loss 0.3, memory 512 MiB, out of data"));
 }

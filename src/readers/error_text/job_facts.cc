@@ -46,6 +46,38 @@ constexpr auto kRows = std::to_array<FactRow>({
     {"Trainable parameters", &JobFactReader::ReadTrained},
     {"--bf16", &JobFactReader::ReadAutocast},
     {"--fp16", &JobFactReader::ReadAutocast},
+    {"bf16=True", &JobFactReader::ReadAutocast},
+    {"fp16=True", &JobFactReader::ReadAutocast},
+    {"bf16: true", &JobFactReader::ReadAutocast},
+    {"fp16: true", &JobFactReader::ReadAutocast},
+    {"\"bf16\": {\"enabled\": true", &JobFactReader::ReadAutocast},
+    {"\"fp16\": {\"enabled\": true", &JobFactReader::ReadAutocast},
+    {"mixed_precision=bf16", &JobFactReader::ReadAutocast},
+    {"mixed_precision=fp16", &JobFactReader::ReadAutocast},
+    {"mixed_precision=\"bf16", &JobFactReader::ReadAutocast},
+    {"mixed_precision=\"fp16", &JobFactReader::ReadAutocast},
+    {"mixed_precision='bf16", &JobFactReader::ReadAutocast},
+    {"mixed_precision='fp16", &JobFactReader::ReadAutocast},
+    {"mixed_precision: bf16", &JobFactReader::ReadAutocast},
+    {"mixed_precision: fp16", &JobFactReader::ReadAutocast},
+    {"Mixed precision type: bf16", &JobFactReader::ReadAutocast},
+    {"Mixed precision type: fp16", &JobFactReader::ReadAutocast},
+    {"--mixed_precision bf16", &JobFactReader::ReadAutocast},
+    {"--mixed_precision fp16", &JobFactReader::ReadAutocast},
+    {"Automatic Mixed Precision (AMP)", &JobFactReader::ReadAutocast},
+    {"dtype=torch.bfloat16", &JobFactReader::ReadAutocast},
+    {"dtype=torch.float16", &JobFactReader::ReadAutocast},
+    {"dtype: torch.bfloat16", &JobFactReader::ReadAutocast},
+    {"dtype: torch.float16", &JobFactReader::ReadAutocast},
+    {"dtype\": \"bfloat16", &JobFactReader::ReadAutocast},
+    {"dtype\": \"float16", &JobFactReader::ReadAutocast},
+    {"dtype: bfloat16", &JobFactReader::ReadAutocast},
+    {"dtype: float16", &JobFactReader::ReadAutocast},
+    {"--dtype bf16", &JobFactReader::ReadAutocast},
+    {"--dtype bfloat16", &JobFactReader::ReadAutocast},
+    {"precision: bf16", &JobFactReader::ReadAutocast},
+    {"precision=\"bf16", &JobFactReader::ReadAutocast},
+    {"precision=\"16", &JobFactReader::ReadAutocast},
     {"--gradient_checkpointing", &JobFactReader::ReadCheckpointing},
     {"incompatible with gradient checkpointing", &JobFactReader::ReadCheckpointing},
     {"gradient_checkpointing: true", &JobFactReader::ReadCheckpointing},
@@ -56,6 +88,15 @@ constexpr auto kRows = std::to_array<FactRow>({
     {"micro-batch-size", &JobFactReader::ReadBatchArgument},
     {"micro_batch_size_per_gpu", &JobFactReader::ReadBatchArgument},
     {"_no_trainer.py", &JobFactReader::ReadOwnLoop},
+    {"Num batches each epoch", &JobFactReader::ReadOwnLoop},
+    {"ncclUnhandledCudaError", &JobFactReader::ReadNcclError},
+    {"ncclInternalError", &JobFactReader::ReadNcclError},
+    {"ncclRemoteError", &JobFactReader::ReadNcclError},
+    {"ncclSystemError", &JobFactReader::ReadNcclError},
+    {"Watchdog caught collective operation timeout", &JobFactReader::ReadNcclError},
+    {"Connection closed by remote peer", &JobFactReader::ReadNcclError},
+    {"Connection closed by peer", &JobFactReader::ReadNcclError},
+    {"socketProgress: Connection closed", &JobFactReader::ReadNcclError},
     {"with config: model=", &JobFactReader::ReadServedModel},
     {"vllm serve", &JobFactReader::ReadServedModel},
     {"non-default args:", &JobFactReader::ReadModelArgument},
@@ -246,7 +287,7 @@ std::vector<std::string_view> JobFactReader::Phrases() {
 }
 
 void JobFactReader::See(std::size_t phrase, std::string_view part, std::size_t begin,
-                         std::size_t end, std::size_t offset) {
+                        std::size_t end, std::size_t offset) {
   const SoughtPhrase& sought = SoughtPhrases()[phrase];
   if (sought.framework && IsWholeWord(part, begin, sought.words)) {
     signs_.frameworks.Add(*sought.framework);
@@ -323,7 +364,10 @@ void JobFactReader::ReadTrained(const FactPlace& place) {
   if (const auto count = NumberWithCommas(place.behind)) trained_ = count;
 }
 
-/// transformers' examples without its Trainer print the same lines.
+/// What a rank prints when another one has died.
+void JobFactReader::ReadNcclError(const FactPlace&) { ++nccl_errors_; }
+
+/// The examples of transformers and diffusers without its Trainer print the same lines.
 void JobFactReader::ReadOwnLoop(const FactPlace&) { own_loop_ = true; }
 
 /// "Initializing a V1 LLM engine (v0.11.0) with config: model='Qwen/Qwen3-8B', …", "vllm serve

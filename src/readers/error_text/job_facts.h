@@ -46,6 +46,7 @@ class JobFactReader {
   void ReadAutocast(const FactPlace& place);
   void ReadCheckpointing(const FactPlace& place);
   void ReadOwnLoop(const FactPlace& place);
+  void ReadNcclError(const FactPlace& place);
   void ReadServedModel(const FactPlace& place);
   void ReadModelArgument(const FactPlace& place);
   void ReadLoadedModel(const FactPlace& place);
@@ -53,12 +54,16 @@ class JobFactReader {
   void ReadTasks(const FactPlace& place);
   void ReadEngine(const FactPlace& place);
 
+  /// How many errors of NCCL it has seen, as the ranks print that wait for one that died.
+  std::int64_t nccl_errors() const { return nccl_errors_; }
+
  private:
   void NoteStep(std::size_t offset);
   void NoteModel(std::string_view name);
 
   Signs signs_;
   bool own_loop_ = false;
+  std::int64_t nccl_errors_ = 0;
   std::optional<int> zero_stage_;
   std::optional<std::int64_t> device_batch_;
   std::optional<std::int64_t> accumulation_;

@@ -318,6 +318,13 @@ Recording LogReader::Finish() && {
     });
   }
   recording.skipped = std::move(search.collector.skipped);
+  const bool of_device = std::ranges::any_of(recording.messages, [](const OomMessage& m) {
+    return m.source != MessageSource::kHostMemory && m.source != MessageSource::kNccl;
+  });
+  if (of_device && facts_.nccl_errors() > 0) {
+    recording.skipped["errors of NCCL, which follow when another rank has died"] +=
+        facts_.nccl_errors();
+  }
   if (left_out > 0) recording.skipped["figures of more sources than any job has"] += left_out;
   if (gave_up_) {
     ++recording.skipped["texts that are nothing but beginnings of messages: the rest of one"];

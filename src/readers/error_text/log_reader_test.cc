@@ -145,5 +145,30 @@ TEST(LogReader, ManyRanksTakeTimeInProportion) {
   EXPECT_LT(many, 10 * few + 0.05);
 }
 
+TEST(LogReader, NulsAreLeftOut) {
+  const std::string line =
+      "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.78 GiB of "
+      "which 1.19 GiB is free.\n";
+  std::string inside = line;
+  inside.insert(20, 3, '\0');
+  for (const std::string& text :
+       {std::string(1, '\0') + line, std::string(3 << 20, '\0') + line, inside}) {
+    const Recording recording = LogFile(text).Read();
+    ASSERT_EQ(recording.messages.size(), 1u);
+    EXPECT_EQ(recording.messages[0].requested, 2 * kGiB);
+    EXPECT_TRUE(RecogniseErrorText(text));
+  }
+}
+
+TEST(LogReader, ErrorsOfNcclBesideADeathAreCounted) {
+  const Recording recording =
+      LogFile(
+          "[rank1]: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+          "[rank0]: torch.distributed.DistBackendError: NCCL error, ncclRemoteError: A call "
+          "failed\n")
+          .Read();
+  EXPECT_EQ(recording.skipped.count("errors of NCCL, which follow when another rank has died"), 1u);
+}
+
 }  // namespace
 }  // namespace plimsoll::log_reader_test

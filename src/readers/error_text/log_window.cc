@@ -23,15 +23,28 @@ void AppendUtf8(std::string& out, unsigned unit) {
   }
 }
 
+/// Not of text: what is neither printed, nor moves a cursor or colours.
+bool IsControl(char c) {
+  return (c >= 0 && c < '\a') || (c > '\r' && c < ' ' && c != '\x1b') || c == '\x7f';
+}
+
 }  // namespace
 
+/// A log that is cut while its program writes begins with NULs; a crash leaves some in the middle.
+/// Without them, binary formats still have other control characters.
 bool LooksLikeText(std::string_view head) {
   if (head.starts_with(kUtf16Mark)) return true;
-  return head.substr(0, 4096).find('\0') == std::string_view::npos;
+  constexpr std::size_t kLookedAt = 4096;
+  const std::size_t first = head.find_first_not_of('\0');
+  if (first == std::string_view::npos) return false;
+  const std::string_view start = head.substr(first, kLookedAt);
+  const auto nuls = static_cast<std::size_t>(std::ranges::count(start, '\0'));
+  const auto controls = static_cast<std::size_t>(std::ranges::count_if(start, IsControl)) - nuls;
+  return controls * 50 <= start.size() - nuls;
 }
 
 LogWindow::LogWindow(std::string_view whole) : complete_(true) {
-  if (whole.starts_with(kUtf16Mark)) {
+  if (whole.starts_with(kUtf16Mark) || whole.find('\0') != std::string_view::npos) {
     Append(whole);
     text_ = buffer_;
   } else {
@@ -49,7 +62,10 @@ void LogWindow::Append(std::string_view bytes) {
     if (utf16_) bytes.remove_prefix(kUtf16Mark.size());
   }
   if (!utf16_) {
+    const std::size_t old = buffer_.size();
     buffer_ += bytes;
+    buffer_.erase(std::remove(buffer_.begin() + std::ptrdiff_t(old), buffer_.end(), '\0'),
+                  buffer_.end());
     return;
   }
   odd_ += bytes;

@@ -237,6 +237,19 @@ bool IsNamedForEvaluation(std::string_view function) {
   return Mentions(function, "_eval") || Mentions(function, "_valid") || Mentions(function, "_test");
 }
 
+/// A loop over validation data that is no function: its lines stand in the notebook's cell.
+bool IsLoopOfEvaluation(std::string_view source, std::string_view context) {
+  for (std::string_view trains : {".backward(", "optimizer.step(", "opt.step(", ".train()"}) {
+    if (Mentions(source, trains) || Mentions(context, trains)) return false;
+  }
+  for (std::string_view words :
+       {".eval()", "in val_", "in valid", "in test_", "in eval_", "in dev_"}) {
+    if (Mentions(context, words)) return true;
+  }
+  return source.starts_with("val_") || Mentions(source, " val_loss") ||
+         Mentions(source, "valid_loss =") || Mentions(source, "test_loss =");
+}
+
 struct FoundStages {
   std::array<bool, 16> of_libraries{};
   bool named_for_evaluation = false;
@@ -366,6 +379,7 @@ void ReadStage(const std::vector<TracedFrame>& frames, OomMessage& message) {
     found.Add(StageOfSource(source, kSourceRules));
     if (i == 0) found.Add(StageOfSource(source, kInnermostRules));
     found.named_for_evaluation |= user && IsNamedForEvaluation(function);
+    found.named_for_evaluation |= user && IsLoopOfEvaluation(source, frames[i].context);
     found.named_for_loading |= user && Mentions(function, "load_model");
     message.signs.frameworks |= FrameworksOfFile(path);
     activities |= ActivityBit(ActivityOfFrame(path, function));

@@ -13,6 +13,8 @@ namespace plimsoll {
 struct TracedFrame {
   TextFrame frame;
   std::string source;
+  /// The lines above the marked one, as notebooks print them.
+  std::string context = {};
 };
 
 /// Whether the file is the user's: not Python's own, not installed, not PyTorch.

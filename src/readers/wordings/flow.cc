@@ -98,6 +98,17 @@ Flow::Flow(std::string_view text, std::size_t begin, std::optional<int> rank)
   if (position_ == 0) BeginLine();
 }
 
+void Flow::SkipBlanks() {
+  while (position_ < text_.size()) {
+    const auto c = static_cast<unsigned char>(text_[position_]);
+    if (kKinds[c] == Kind::kPlain) return;
+    const Flow before = *this;
+    if (Special(c) == kEnd) continue;
+    *this = before;
+    return;
+  }
+}
+
 void Flow::MoveTo(std::size_t position) {
   position_ = position;
   if (position_ < text_.size() && text_[position_] == '\n') line_ = LineBegin(text_, position);

@@ -36,6 +36,9 @@ class Flow {
     return kEnd;
   }
 
+  /// Moves to the next character that is not left out, across lines of other ranks.
+  void SkipBlanks();
+
   /// Goes on at another place of the text.
   void MoveTo(std::size_t position);
 

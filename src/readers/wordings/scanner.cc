@@ -85,8 +85,17 @@ std::string Normalised(std::string_view written) {
 
 }  // namespace
 
+Flow Scanner::Probe() const {
+  if (probed_from_ != flow_.position()) {
+    probe_ = flow_;
+    probe_.SkipBlanks();
+    probed_from_ = flow_.position();
+  }
+  return probe_;
+}
+
 bool Scanner::Literal(std::string_view phrase) {
-  Flow probe = flow_;
+  Flow probe = Probe();
   for (char want : phrase) {
     if (Flow::IsNoise(want)) continue;
     const int got = probe.Next();
@@ -106,7 +115,7 @@ bool Scanner::AnyOf(std::initializer_list<std::string_view> phrases) {
 
 /// Units are told by their case: "1.5 g" is no size.
 bool Scanner::Exactly(std::string_view unit) {
-  Flow probe = flow_;
+  Flow probe = Probe();
   for (char want : unit) {
     const int got = probe.Next();
     if (got == Flow::kEnd) ended_ = true;

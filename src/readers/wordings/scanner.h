@@ -46,16 +46,18 @@ class Scanner {
   std::size_t position() const { return flow_.position(); }
 
  private:
-  int Peek() const {
-    Flow probe = flow_;
-    return probe.Next();
-  }
+  int Peek() const { return Probe().Next(); }
+  /// A flow at the next character. What lies before it is skipped once for all phrases that are
+  /// tried there: it may be a hundred lines of other ranks.
+  Flow Probe() const;
   bool Unit(Bytes& factor);
   bool Exactly(std::string_view unit);
   std::string Number();
 
   std::string_view text_;
   Flow flow_;
+  mutable Flow probe_ = flow_;
+  mutable std::size_t probed_from_ = std::string_view::npos;
   bool ended_ = false;
 };
 

@@ -20,6 +20,8 @@ constexpr std::array kWordings = std::to_array<Wording>({
     {"MLU out of memory", kTorchOtherDevice, ReadTorch},
     {"GCU out of memory", kTorchOtherDevice, ReadTorch},
     {"Tried to allocate", kTorchCuda, ReadTorchHeadless},
+    {"has a total capacity of", kTorchCuda, ReadTorchCapacity},
+    {"has a total capacty of", kTorchCuda, ReadTorchCapacity},
     {"platform can NOT allocate memory block", kTorchXpu, ReadXpuBlock},
     {"MPS backend out of memory", kTorchMps, ReadTorchMps},
     {"Invalid buffer size:", kTorchMps, ReadMpsBuffer},

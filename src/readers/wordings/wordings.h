@@ -26,9 +26,9 @@ std::span<const Wording> LastResorts();
 using WordingReader = bool(Scanner& scanner, std::string_view before, OomMessage& message);
 
 // wordings_torch.cc: the allocators of PyTorch.
-WordingReader ReadTorch, ReadTorchHeadless, ReadXpuBlock, ReadNvmlAssert, ReadBrokenSegment,
-    ReadTorchRejectedWarning, ReadTorchAsync, ReadTorchMps, ReadMpsBuffer, ReadAscend,
-    ReadAscendDriver, ReadVirtualAddress;
+WordingReader ReadTorch, ReadTorchHeadless, ReadTorchCapacity, ReadXpuBlock, ReadNvmlAssert,
+    ReadBrokenSegment, ReadTorchRejectedWarning, ReadTorchAsync, ReadTorchMps, ReadMpsBuffer,
+    ReadAscend, ReadAscendDriver, ReadVirtualAddress;
 
 // wordings_cuda.cc: the CUDA runtime and the libraries on it, which give hardly any figures.
 WordingReader ReadCudaRuntime, ReadCublas, ReadOldCublas, ReadCudnn, ReadCudnnNoAlgorithm,

@@ -304,6 +304,21 @@ bool ReadTorchHeadless(Scanner& scanner, std::string_view before, OomMessage& me
          ReadFigures(scanner, message, VersionsOfClass(before)) && message.capacity;
 }
 
+/// The same where the paste begins behind the request: "GPU 0 has a total capacity of S of which".
+/// The device stands in front of these words.
+bool ReadTorchCapacity(Scanner& scanner, std::string_view before, OomMessage& message) {
+  const std::size_t last = before.find_last_not_of(" \t");
+  const std::size_t digits = before.find_last_not_of("0123456789", last);
+  if (last == std::string_view::npos || digits == std::string_view::npos) return false;
+  const auto [end, error] = std::from_chars(before.data() + digits + 1, before.data() + last + 1,
+                                            message.device.emplace());
+  if (error != std::errc()) return false;
+  scanner.Size(message.capacity);
+  ReadSentences(scanner, message, TorchVersions{.first = 201});
+  message.cut_off = true;
+  return message.free || message.allocated || message.allowed || !message.processes.empty();
+}
+
 /// "Current platform can NOT allocate memory block with size larger than 4GB! Tried to allocate S
 /// (GPU 0; …)": Intel's driver has a limit for one block.
 bool ReadXpuBlock(Scanner& scanner, std::string_view, OomMessage& message) {
