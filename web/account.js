@@ -4,18 +4,19 @@ import {element, pickable, shape, swatch, table} from "./dom.js";
 import {colour} from "./theme.js";
 
 /**
- * `capacity` is the card's memory, where it is known. `state` makes lines of tensors choose their category in the
+ * `capacity` is what the account is part of, where it is known, and `whole` what that is called: the card, or the limit
+ * of the process. `state` makes lines of tensors choose their category in the
  * timeline. `base` is the account to compare with.
  */
-export function accountViews(account, {capacity = null, state = null, base = null} = {}) {
+export function accountViews(account, {capacity = null, whole = "the card", state = null, base = null} = {}) {
   if (account.length === 0) return [];
   const lines = [...account];
   const known = sum(lines);
-  if (capacity && capacity > known) lines.push({...rest(account), bytes: capacity - known});
+  if (capacity && capacity > known) lines.push({...rest(account, whole), bytes: capacity - known});
   const held = lines.filter((line) => line.what !== "free");
   const free = sum(lines) - sum(held);
   return [bar(held), free > 0 ? roomLine(sum(held), free) : null,
-    element("div", {class: "account"}, base ? comparedTable(held, base, state) : plainTable(lines, sum(held), capacity, state))];
+    element("div", {class: "account"}, base ? comparedTable(held, base, state) : plainTable(lines, sum(held), capacity && whole, state))];
 }
 
 function sum(lines) {
@@ -48,14 +49,14 @@ function roomLine(held, free) {
       element("span", {}, `${format.bytes(held)} held, ${format.bytes(free)} free (${share})`));
 }
 
-function plainTable(lines, held, capacity, state) {
+function plainTable(lines, held, whole, state) {
   const rows = lines.map((line) => picking(state, line.what, element("tr", {"data-what": line.what},
       element("td", {}, swatch(format.words(line.what), colour(line.what))),
       element("td", {class: "number", "data-bytes": line.bytes}, format.bytes(line.bytes)),
       element("td", {class: "number"}, line.what === "free" ? "" : format.percent(line.bytes, held)),
       element("td", {class: "wide hint"}, line.because ? `${line.because}${line.confidence ? ` (${line.confidence} confidence)` : ""}` : ""))));
   rows.push(element("tr", {},
-      element("th", {}, capacity ? "the card" : "total"),
+      element("th", {}, whole || "total"),
       element("th", {class: "number"}, format.bytes(sum(lines))), element("th"), element("th", {class: "wide"})));
   return table([{name: "what"}, {name: "bytes", number: true}, {name: "of held", number: true}, {name: "", wide: true}], rows);
 }
@@ -89,8 +90,9 @@ function picking(state, what, row) {
   return pickable(row, () => state.select(selection), state.isSelected(selection), "Show only these blocks");
 }
 
-/** What the rest of the card is, from what is known already. */
-function rest(account) {
+/** What the rest of the whole is, from what is known already. */
+function rest(account, whole) {
+  if (whole !== "the card") return {what: "free", because: `what is left of ${whole}`};
   const has = (what) => account.some((line) => line.what === what);
   if (has("free") && has("outside")) return {what: "unattributed", because: "the rest of the card"};
   if (has("free")) return {what: "outside", because: "the rest of the card: outside PyTorch's allocator"};

@@ -8,20 +8,36 @@ export function showAnswer(state) {
   const {explanation} = state.data;
   const report = state.report;
   if (!report) return show("answer", element("p", {id: "verdict"}, explanation.verdict));
-  const all = explanation.findings.flatMap((f) => f.remedies).sort((a, b) => (b.saves ?? 0) - (a.saves ?? 0));
+  // In the order in which explain prints them.
+  const all = explanation.findings.flatMap((f) => f.remedies);
   const verdict = element("p", {id: "verdict"}, explanation.verdict);
   // What to do stands between the verdict and the memory of doing it.
   if (state.plans.length > 0) show("answer", verdict);
   show(state.plans.length > 0 ? "memory" : "answer",
       state.plans.length > 0 ? null : verdict,
+      state.plans.length > 0 ? null : firstRemedy(all.find((r) => !r.avoid)),
       report.account.length > 0 ? element("h2", {}, heading(state, report)) : null,
-      ...accountViews(report.account, {capacity: report.capacity, state}));
+      ...accountViews(report.account, {...wholeOf(report), state}));
   show("remedies",
       ...remedies("What would help", all.filter((r) => !r.avoid)),
       ...remedies("Often advised, but worse for this job", all.filter((r) => r.avoid), false),
       ...explanation.findings.map((f) => finding(state, f)),
       ...list("What it is not", explanation.ruled_out),
       ...list("The arithmetic", explanation.arithmetic));
+}
+
+/** What to do first, on the first screen. */
+function firstRemedy(remedy) {
+  if (!remedy) return null;
+  return element("div", {id: "first-remedy"}, element("p", {}, element("b", {}, "First: "), remedy.change),
+      remedy.code?.length > 0 ? codeBlock(remedy.code) : null);
+}
+
+/** What the account is part of: a job that met its limit is not told what the card had free. */
+function wholeOf(report) {
+  const of = report.shares_of?.what;
+  if (of === "limit" || of === "budget") return {capacity: report.shares_of.bytes, whole: `the ${of}`};
+  return {capacity: of === "held" ? null : report.capacity};
 }
 
 function heading(state, report) {
@@ -31,7 +47,7 @@ function heading(state, report) {
   return `Where the memory is ${when}${state.plans.length > 0 ? ` of ${state.plans[0].name}` : ""}${where ? ` (${where})` : ""}`;
 }
 
-/** Those that save most first. What to type stands below the words, and what it costs stays on a phone too. */
+/** What to type stands below the words, and what it costs stays on a phone too. */
 function remedies(title, all, toCopy = true) {
   if (all.length === 0) return [];
   const rows = all.map((r) => element("tr", {class: "remedy", "data-lever": r.lever},

@@ -34,8 +34,19 @@ enum class AccountItem : std::uint8_t {
   kOtherProcesses,
   kFree,     // free on the device
   kUnnamed,  // in use on the device, by nobody whom an error text names
+  kUnknown,  // of which an error text does not say whether it was in use
 };
-inline constexpr std::size_t kAccountItemCount = 19;
+inline constexpr std::size_t kAccountItemCount = 20;
+
+/// What an account adds up to, and what its shares are of.
+enum class ShareBasis : std::uint8_t {
+  kBudget,    // of `plimsoll run --budget`
+  kLimit,     // that the program set for its process
+  kCapacity,  // of the card
+  kHeld,      // all that is accounted for, where none of them is known
+};
+/// As JSON has it: "budget".
+std::string_view ShareBasisName(ShareBasis basis);
 
 constexpr AccountItem ItemOf(Category category) { return static_cast<AccountItem>(category); }
 static_assert(ItemOf(Category::kUnattributed) == AccountItem::kUnattributed);

@@ -169,6 +169,8 @@ struct RankReport {
   /// "in the backward of step 3"; may be empty.
   std::string phase;
   std::vector<AccountLine> account;
+  /// What the account's lines are parts of.
+  ShareBasis account_of = ShareBasis::kCapacity;
   /// The most that each category ever held, in the order of Category
   /// (diagnose/attribution/sweep.h).
   std::optional<std::array<Bytes, kCategoryCount>> peaks;

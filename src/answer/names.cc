@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, kAccountItemCount> kItemNames = {
     "unattributed", "rounding",        "pending",
     "fragmented",   "cached",          "outside",
     "nccl",         "other_processes", "free",
-    "unnamed"};
+    "unnamed",      "unknown"};
 
 constexpr std::array<std::string_view, kAccountItemCount> kItemLabels = {
     "parameters",   "gradients",       "optimizer state",
@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, kAccountItemCount> kItemLabels = {
     "unattributed", "rounding",        "pending",
     "fragmented",   "cached",          "outside",
     "NCCL",         "other processes", "free",
-    "unnamed"};
+    "unnamed",      "unknown"};
 
 constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
     "parameters",
@@ -52,7 +52,8 @@ constexpr std::array<std::string_view, kAccountItemCount> kItemWords = {
     "memory of NCCL",
     "memory of other processes",
     "free memory",
-    "memory that the text names no owner of"};
+    "memory that the text names no owner of",
+    "memory that the text says nothing of"};
 
 }  // namespace
 

@@ -14,25 +14,35 @@ std::string_view ShareBasisName(ShareBasis basis) {
 }
 
 Whole WholeOf(const RankReport& rank) {
-  if (rank.budget) return {ShareBasis::kBudget, *rank.budget};
-  if (rank.limit) return {ShareBasis::kLimit, *rank.limit};
-  if (rank.capacity) return {ShareBasis::kCapacity, *rank.capacity};
+  const ShareBasis of = rank.account_of;
+  if (of == ShareBasis::kBudget && rank.budget) return {of, *rank.budget};
+  if (of == ShareBasis::kLimit && rank.limit) return {of, *rank.limit};
+  if (of == ShareBasis::kCapacity && rank.capacity) return {of, *rank.capacity};
   Bytes held = 0;
   for (const AccountLine& line : rank.account) {
-    held += line.what == AccountItem::kFree ? 0 : line.bytes;
+    const bool held_by_none = line.what == AccountItem::kFree || line.what == AccountItem::kUnknown;
+    held += held_by_none ? 0 : line.bytes;
   }
   return {ShareBasis::kHeld, held};
+}
+
+/// Whether all lines are parts of the whole: Apple's limit counts what lies outside PyTorch too.
+static bool AddsUpTo(const Whole& whole, const std::vector<AccountLine>& account) {
+  Bytes sum = 0;
+  for (const AccountLine& line : account) sum += line.bytes;
+  return sum == whole.bytes;
 }
 
 std::optional<double> ShareOf(const RankReport& rank, const AccountLine& line) {
   const Whole whole = WholeOf(rank);
   if (whole.bytes <= 0) return std::nullopt;
   const bool free = line.what == AccountItem::kFree;
-  const bool of_process = whole.basis == ShareBasis::kBudget || whole.basis == ShareBasis::kLimit;
-  if (whole.basis == ShareBasis::kHeld && free) return std::nullopt;
-  if (of_process && !IsReserved(line.what) && !(free && line.bytes <= whole.bytes)) {
+  if (whole.basis == ShareBasis::kHeld && (free || line.what == AccountItem::kUnknown)) {
     return std::nullopt;
   }
+  const bool of_process = whole.basis == ShareBasis::kBudget || whole.basis == ShareBasis::kLimit;
+  const bool counts = IsReserved(line.what) || free || line.what == AccountItem::kUnknown;
+  if (of_process && !counts && !AddsUpTo(whole, rank.account)) return std::nullopt;
   return std::clamp(double(line.bytes) / double(whole.bytes), 0.0, 1.0);
 }
 
@@ -45,6 +55,7 @@ std::string WhatSharesAreOf(const Whole& whole) {
 void AddRoomLeft(RankReport& rank) {
   const std::optional<Bytes> allowed = rank.budget ? rank.budget : rank.limit;
   if (!allowed || rank.account.empty()) return;
+  rank.account_of = rank.budget ? ShareBasis::kBudget : ShareBasis::kLimit;
   std::erase_if(rank.account,
                 [](const AccountLine& line) { return line.what == AccountItem::kFree; });
   rank.account.push_back(

@@ -10,32 +10,23 @@
 
 namespace plimsoll {
 
-enum class ShareBasis : std::uint8_t {
-  kBudget,    // of `plimsoll run --budget`
-  kLimit,     // that the program set for its process
-  kCapacity,  // of the card
-  kHeld,      // all that is accounted for, where none of them is known
-};
-/// As JSON has it: "budget".
-std::string_view ShareBasisName(ShareBasis basis);
-
 struct Whole {
   ShareBasis basis = ShareBasis::kHeld;
   Bytes bytes = 0;
 };
 
-/// What a process may take: its budget or limit where it has one, else the card.
+/// What `rank.account_of` names; what is held where its size is not known.
 Whole WholeOf(const RankReport& rank);
 
-/// Nothing where a line lies outside of that whole: a limit on a process says nothing of what lies
-/// outside its allocator or of what is free on the device.
+/// Empty where a line lies outside of that whole: memory outside the allocator and other
+/// processes are no part of a process's limit.
 std::optional<double> ShareOf(const RankReport& rank, const AccountLine& line);
 
 /// "shares are of the budget of 8.00 GiB".
 std::string WhatSharesAreOf(const Whole& whole);
 
-/// What is left of the budget or the limit becomes the account's last line, instead of what is free
-/// on the device; nothing where there is neither.
+/// Makes the account one of the budget or the limit: what is left of it is the last line, instead
+/// of what is free on the device. Changes nothing where there is neither.
 void AddRoomLeft(RankReport& rank);
 
 }  // namespace plimsoll

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 #include "cli/command/command_text.h"
@@ -20,6 +21,13 @@ std::string LeftToAdd(const JobCommand& job) {
   if (job.whole) return "";
   return job.words.empty() ? "; train.py stands for your script"
                            : "; add the arguments that it had";
+}
+
+/// In the place of the script that stands for the user's.
+void PutScript(const std::string& script, std::string& line) {
+  constexpr std::string_view kPlace = " train.py";
+  const std::size_t at = line.find(kPlace);
+  if (at != std::string::npos) line.replace(at + 1, kPlace.size() - 1, script);
 }
 
 JobCommand OfScript(const std::string& script) {
@@ -262,6 +270,19 @@ JobCommand JobBehind(const Explanation& explanation) {
 
 void NameJob(const JobCommand& job, Explanation& explanation) {
   explanation.record_next.run = RunAgain(job, "").command;
+  const auto script = std::ranges::find_if(
+      job.words, [](const std::string& word) { return word.ends_with(".py"); });
+  if (script == job.words.end()) return;
+  const bool plain = std::ranges::all_of(*script, [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("_-./").find(char(c)) != std::string_view::npos;
+  });
+  const std::string typed = plain ? *script : Quoted(*script);
+  for (std::string& line : explanation.record_next.lines) PutScript(typed, line);
+  for (Finding& finding : explanation.findings) {
+    for (Remedy& remedy : finding.remedies) {
+      for (std::string& line : remedy.code) PutScript(typed, line);
+    }
+  }
 }
 
 std::vector<NextStep> AfterExplain(const Explanation& explanation,

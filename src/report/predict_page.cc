@@ -52,6 +52,7 @@ RankReport AsRank(const Answer& answer, const History& history) {
   rank.limit = p.limit;
   rank.phase = InstantText(p);
   rank.account = p.account;
+  if (p.limit) rank.account_of = ShareBasis::kLimit;
   rank.notes = p.assumptions;
   if (answer.earlier_frees) {
     for (const std::string& text : EarlierFreeTexts(*answer.earlier_frees, p)) {

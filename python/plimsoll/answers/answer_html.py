@@ -22,7 +22,7 @@ _COLOURS = {
 }
 _OTHER = "#bab0ac"
 # What the process does not hold itself would dwarf the rest of the bar.
-_NOT_HELD = ("free", "other_processes", "unnamed")
+_NOT_HELD = ("free", "other_processes", "unnamed", "unknown")
 _CELL = "text-align:left;padding:1px 12px 1px 0;vertical-align:top;overflow-wrap:break-word"
 # A unit stays on the line of its number.
 _UNITS = re.compile(r"(\d) (?=(?:[KMGT]?i?B|ms|%)\b|%)")

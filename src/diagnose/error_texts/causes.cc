@@ -145,6 +145,7 @@ Judgement WhatFills(const Figures& f, Court court) {
 
 /// Where the limit is meant, it is the card: what fills that is told behind the limit.
 void AddWhatFillsLimit(const Figures& f, Judgement& judgement) {
+  if (f.message.source == MessageSource::kTorchMps || !f.requested) return;
   const std::optional<Figures> within = WithinLimit(f);
   if (!within) return;
   for (Finding& finding : WhatFills(*within, Court(*within)).findings) {

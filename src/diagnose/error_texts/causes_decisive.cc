@@ -13,6 +13,36 @@ namespace {
 // No machine has so much; sizes beyond it are computed wrongly.
 constexpr Bytes kPetabyte = Bytes{1} << 50;
 
+/// A limit and what counts towards it.
+struct LimitFigures {
+  explicit LimitFigures(const Figures& figures) : f(figures) {
+    const OomMessage& m = f.message;
+    const bool block = m.source == MessageSource::kTorchXpu && m.subject == "one block";
+    if (block) held = 0;
+    if (!block && f.held) held = *f.held + m.other.value_or(0);
+    whole = block || f.HeldIsAll();
+    // Apple's and Intel's messages come from the limit alone, and so do refusals beforehand.
+    always = m.source == MessageSource::kTorchMps || block ||
+             m.source == MessageSource::kTorchRejected || !m.allowed || !f.requested;
+  }
+
+  bool Below() const { return *held + *f.requested + f.slack < *f.message.allowed; }
+  /// Whether the request would have stayed below the limit.
+  bool Excludes() const { return !always && held && whole && Below(); }
+  /// Whether the text leaves open if the limit was met: it does not say all that is held. A device
+  /// with enough free shows that it was.
+  bool SaysNothing() const {
+    if (always || f.free_suffices || *f.requested > *f.message.allowed) return false;
+    return !held || (!whole && Below());
+  }
+
+  const Figures& f;
+  std::optional<Bytes> held;
+  /// `held` is all that counts, and not only what is in tensors.
+  bool whole = false;
+  bool always = false;
+};
+
 Remedy CheckTheShape(const OomMessage& message) {
   return Rule(message.where.empty()
                   ? "print the shapes at the failing line: a broadcast, an outer product or full "
@@ -212,24 +242,22 @@ Opinion ALimit(const Figures& f) {
                                  "A limit set by the program: this release of PyTorch would print "
                                  "it, and the text has none."}};
   }
-  const bool block = m.subject == "one block";
-  const Bytes held = block ? 0 : f.held.value_or(0) + m.other.value_or(0);
-  // Apple's message comes from the limit alone, whatever its figures leave out.
-  const bool always = m.source == MessageSource::kTorchMps;
-  if (!always && m.allowed && f.requested && held + *f.requested + f.slack < *m.allowed) {
+  const LimitFigures limit(f);
+  if (limit.Excludes()) {
     return {.excluded = RuledOut{FindingId::kLimit,
                                  fmt::format("The limit of {}: {} held and {} more stay below it.",
-                                             S(*m.allowed), S(held), S(*f.requested))}};
+                                             S(*m.allowed), S(*limit.held), S(*f.requested))}};
   }
+  if (limit.SaysNothing()) return {};
   Finding finding;
   finding.id = FindingId::kLimit;
   finding.severity = Severity::kHigh;
   finding.title = TitleOfLimit(f);
-  if (m.allowed && held > 0 && f.requested) {
-    const bool within = held + *f.requested <= *m.allowed;
-    finding.evidence.push_back(fmt::format("{} held + {} asked for = {}, allowed are {}{}", S(held),
-                                           S(*f.requested), S(held + *f.requested), S(*m.allowed),
-                                           within ? ": the text rounds its figures" : ""));
+  if (m.allowed && limit.held && *limit.held > 0 && f.requested) {
+    const Bytes sum = *limit.held + *f.requested;
+    finding.evidence.push_back(fmt::format(
+        "{} held + {} asked for = {}, allowed are {}{}", S(*limit.held), S(*f.requested), S(sum),
+        S(*m.allowed), sum <= *m.allowed ? ": the text rounds its figures" : ""));
   }
   if (f.free && f.requested && *f.free >= *f.requested) {
     finding.evidence.push_back(fmt::format("the driver still had {} free", S(*f.free)));

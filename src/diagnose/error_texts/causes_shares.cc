@@ -18,11 +18,12 @@ constexpr Bytes kMostStray = 1200 * kMiB;
 
 /// By how much of what was missing the bytes account for.
 Severity SeverityOf(const Figures& f, Bytes bytes) {
-  if (f.missing == 0) return Severity::kMedium;
+  const Bytes missing = f.missing.value_or(0);
+  if (missing == 0) return Severity::kMedium;
   // A sliver of the device that would have served this one request would not serve the next.
   const bool sliver = f.capacity && bytes * 20 < *f.capacity;
-  if (bytes >= f.missing) return sliver ? Severity::kMedium : Severity::kHigh;
-  return bytes * 2 >= f.missing ? Severity::kMedium : Severity::kLow;
+  if (bytes >= missing) return sliver ? Severity::kMedium : Severity::kHigh;
+  return bytes * 2 >= missing ? Severity::kMedium : Severity::kLow;
 }
 
 Remedy Proven(std::string change, Bytes saves, Lever lever, std::vector<std::string> code = {}) {
@@ -130,6 +131,19 @@ std::vector<std::string> WhoTheyAre(const Figures& f) {
   return evidence;
 }
 
+std::string WhatWasMissing(const Figures& f) {
+  if (f.free && f.missing == 0) return ", and hardly anything was missing";
+  if (f.missing) return fmt::format(", {}{} was missing", f.free ? "" : "at least ", S(*f.missing));
+  return "; the text does not say what was free";
+}
+
+std::string TooFewPieces(const Figures& f) {
+  if (*f.reserved_free == 0) return "Fragmentation: all that PyTorch holds is in use.";
+  return fmt::format(
+      "Fragmentation: only {} of what PyTorch holds is unused, less than the {} that were missing.",
+      S(*f.reserved_free), S(f.missing.value_or(0)));
+}
+
 }  // namespace
 
 /// The predictions of all batches on the device: the free pieces that they leave are no cause of
@@ -147,20 +161,16 @@ Opinion KeptPredictions(const Figures& f) {
   finding.remedies = NeedLess(f.message);
   return {.found = std::move(finding),
           .why = OomCause::kCapacity,
-          .explains = std::max(f.missing, f.held.value_or(0))};
+          .explains = std::max(f.missing.value_or(0), f.held.value_or(0))};
 }
 
 Opinion InFreePieces(const Figures& f) {
   if (!f.reserved_free || !f.requested || !f.reserved || RoomIsMissing(f)) return {};
   const Bytes pieces = *f.reserved_free;
   const bool large = pieces >= kMaterial && pieces * 20 >= *f.reserved;
-  const bool suffices = pieces >= f.missing && pieces > 0;
+  const bool suffices = pieces >= f.missing.value_or(0) && pieces > 0;
   if (!suffices && (pieces < kGiB || pieces * 10 < *f.reserved)) {
-    return {.excluded = RuledOut{
-                FindingId::kFragmentation,
-                fmt::format("Fragmentation: only {} of what PyTorch holds is unused, less than the "
-                            "{} that were missing.",
-                            S(pieces), S(f.missing))}};
+    return {.excluded = RuledOut{FindingId::kFragmentation, TooFewPieces(f)}};
   }
   Finding finding;
   finding.id = FindingId::kFragmentation;
@@ -169,16 +179,9 @@ Opinion InFreePieces(const Figures& f) {
       "PyTorch holds {} that no tensor uses, in free pieces that could not serve the "
       "request",
       S(pieces));
-  finding.evidence = {
-      f.free
-          ? fmt::format("{} is reserved but unallocated, {} was missing", S(pieces), S(f.missing))
-      : f.missing > 0
-          ? fmt::format("{} is reserved but unallocated, at least {} was missing", S(pieces),
-                        S(f.missing))
-          : fmt::format("{} is reserved but unallocated; the text does not say what was free",
-                        S(pieces)),
-      "PyTorch gives back every segment that is wholly free before it fails: what "
-      "is left lies between tensors that are in use"};
+  finding.evidence = {fmt::format("{} is reserved but unallocated{}", S(pieces), WhatWasMissing(f)),
+                      "PyTorch gives back every segment that is wholly free before it fails: what "
+                      "is left lies between tensors that are in use"};
   if (auto remedy = KeepTogether(f.message)) finding.remedies.push_back(std::move(*remedy));
   if (BatchMatters(f.message)) {
     finding.remedies.push_back(Rule("fewer different shapes: pad or bucket the batches"));
@@ -238,7 +241,8 @@ Opinion SleepingEngine(const Figures& f) {
   const EngineSleep& sleep = *f.message.engine_sleep;
   Finding finding;
   finding.id = FindingId::kNeighbours;
-  finding.severity = f.capacity && sleep.still_in_use >= f.missing && f.missing > 0
+  const Bytes missing = f.missing.value_or(0);
+  finding.severity = f.capacity && missing > 0 && sleep.still_in_use >= missing
                          ? SeverityOf(f, sleep.still_in_use)
                          : Severity::kInfo;
   finding.title =
@@ -256,6 +260,14 @@ Opinion SleepingEngine(const Figures& f) {
              {"torch.cuda.empty_cache()"})};
   }
   return {.found = std::move(finding), .why = OomCause::kNeighbour, .explains = sleep.still_in_use};
+}
+
+std::string UsualOutside(const Figures& f) {
+  if (*f.outside <= f.slack) {
+    return "Memory of this process outside PyTorch: nothing beyond the rounding of the figures.";
+  }
+  return fmt::format("Memory of this process outside PyTorch: {}, no more than {} take.",
+                     S(*f.outside), FactsOf(f.message).context);
 }
 
 /// What the driver counts for a process that has NCCL neither in its log nor beside it.
@@ -277,10 +289,7 @@ Opinion OutsideTheAllocator(const Figures& f) {
                             S(*f.outside))}};
   }
   if (*f.outside <= kUsualOutside) {
-    return {.excluded = RuledOut{
-                FindingId::kOutsidePytorch,
-                fmt::format("Memory of this process outside PyTorch: {}, no more than {} take.",
-                            S(*f.outside), facts.context)}};
+    return {.excluded = RuledOut{FindingId::kOutsidePytorch, UsualOutside(f)}};
   }
   // By elimination alone, what the allocator itself keeps is in it.
   if (!f.own) return {};
@@ -313,7 +322,7 @@ Opinion OutsideTheAllocator(const Figures& f) {
 
 /// One request that outweighs what the program held: not a device that filled up.
 Opinion OneLargeRequest(const Figures& f) {
-  if (!f.requested || !f.capacity || f.missing == 0) return {};
+  if (!f.requested || !f.capacity || f.missing.value_or(0) == 0) return {};
   const Bytes held = f.held.value_or(0);
   if (*f.requested * 4 < *f.capacity || *f.requested * 2 < held) return {};
   Finding finding;

@@ -49,14 +49,19 @@ Figures::Figures(const OomMessage& m)
   FindReserved();
   oversubscribed = capacity && held && *held > *capacity + slack;
   free_suffices = free && requested && *free >= *requested + kUsableOnlyInTheory;
+  FindMissing();
+  SplitProcesses();
+  FindOutside();
+}
+
+void Figures::FindMissing() {
   if (free && requested) {
     missing = std::max<Bytes>(0, *requested - *free);
   } else if (requested && capacity && held) {
     // Intel's texts do not say what was free; it was no more than what PyTorch left.
-    missing = std::max<Bytes>(0, *requested - std::max<Bytes>(0, *capacity - *held));
+    const Bytes left = std::max<Bytes>(0, *capacity - *held);
+    if (*requested > left) missing = *requested - left;
   }
-  SplitProcesses();
-  FindOutside();
 }
 
 void Figures::FindReserved() {
@@ -108,7 +113,11 @@ const ProcessUse* Figures::FindOwnProcess() const {
 void Figures::SplitProcesses() {
   const ProcessUse* mine = FindOwnProcess();
   // A text that is cut off before it says what PyTorch holds does not tell who is who.
-  if (mine == nullptr && !held) return;
+  if (mine == nullptr && !held) {
+    if (const Bytes sum = SumOfKnown(message.processes); sum > 0) unassigned = sum;
+    DropContradictions();
+    return;
+  }
   if (mine != nullptr) {
     own = mine->bytes;
     own_pid = mine->pid;
@@ -118,8 +127,14 @@ void Figures::SplitProcesses() {
   }
   if (!others.empty()) others_sum = SumOfKnown(others);
   if (own && held && *own + slack < *held) own.reset();  // of another moment, or of another device
+  DropContradictions();
+}
+
+/// Leaves out the figures for the processes, and what is free, where they exceed the device.
+void Figures::DropContradictions() {
   if (!capacity) return;
-  const Bytes named = own.value_or(held.value_or(0)) + others_sum.value_or(0);
+  const Bytes named =
+      own.value_or(held.value_or(0)) + others_sum.value_or(0) + unassigned.value_or(0);
   contradictory = !oversubscribed && named + free.value_or(0) > *capacity + slack;
   if (!contradictory) return;
   free_contradicts = free && held.value_or(0) + *free > *capacity + slack;
@@ -127,6 +142,7 @@ void Figures::SplitProcesses() {
   own_pid.reset();
   others.clear();
   others_sum.reset();
+  unassigned.reset();
 }
 
 void Figures::FindOutside() {
@@ -173,23 +189,37 @@ bool Figures::IsTorch() const {
   }
 }
 
+bool Figures::HeldIsAll() const {
+  return reserved || message.source == MessageSource::kTorchAsync ||
+         message.source == MessageSource::kTorchMps;
+}
+
 std::optional<Figures> WithinLimit(const Figures& f) {
   const OomMessage& m = f.message;
   using enum MessageSource;
   const bool of_fraction = m.source == kTorchCuda || m.source == kTorchHip ||
-                           m.source == kTorchRejected || m.source == kTorchAsync;
-  if (!of_fraction || !m.allowed || !f.held || !f.requested) return {};
+                           m.source == kTorchRejected || m.source == kTorchAsync ||
+                           m.source == kTorchMps;
+  if (!of_fraction || !m.allowed || !f.held) return {};
   if (f.capacity && *m.allowed > *f.capacity) return {};
+  const Bytes outside = m.source == kTorchMps ? f.outside.value_or(0) : 0;
+  if (*f.held + outside > *m.allowed + f.slack + RoundingOf(*m.allowed)) return {};
   Figures within = f;
-  within.within_limit = true;
+  within.capacity_of = ShareBasis::kLimit;
   within.capacity = m.allowed;
-  within.free = std::max<Bytes>(0, *m.allowed - *f.held);
-  within.missing = std::max<Bytes>(0, *f.requested - *within.free);
+  // The driver's figures are of the device. Where only the tensors are known, PyTorch may hold
+  // more.
+  within.free.reset();
+  const Bytes left = std::max<Bytes>(0, *m.allowed - *f.held - outside);
+  if (f.HeldIsAll()) within.free = left;
+  within.missing.reset();
+  if (f.requested && *f.requested > left) within.missing = *f.requested - left;
   within.own.reset();
   within.own_pid.reset();
   within.others.clear();
   within.others_sum.reset();
-  within.outside.reset();
+  within.unassigned.reset();
+  if (m.source != kTorchMps) within.outside.reset();
   within.unnamed = 0;
   within.whose = Unnamed::kNothing;
   within.oversubscribed = within.free_suffices = false;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "answer/explanation.h"
+#include "answer/shares.h"
 #include "timeline/message.h"
 
 namespace plimsoll {
@@ -61,8 +62,10 @@ struct Figures {
   /// In use, and nobody's whom the message names.
   Bytes unnamed = 0;
   Unnamed whose = Unnamed::kNothing;
-  /// What was missing: requested less free. 0 where it is not known or nothing was missing.
-  Bytes missing = 0;
+  /// Named processes, where the text does not tell which of them is this one, if any.
+  std::optional<Bytes> unassigned;
+  /// What was missing: requested less free, at least 0. Empty: not known.
+  std::optional<Bytes> missing;
   /// The most that a difference of these figures can be off by.
   Bytes slack = 0;
 
@@ -74,17 +77,20 @@ struct Figures {
   bool contradictory = false;
   /// What PyTorch holds and what is free exceed the card; what is free is left out of the account.
   bool free_contradicts = false;
-  /// `capacity` is what a limit of the program's own leaves it of the device.
-  bool within_limit = false;
+  /// What `capacity` is: the device's memory, or the memory limit of this process.
+  ShareBasis capacity_of = ShareBasis::kCapacity;
 
   /// Whether the message comes from one of PyTorch's allocators for a device.
   bool IsTorch() const;
+  /// Whether `held` is all that the allocator holds, and not only what is in tensors.
+  bool HeldIsAll() const;
   /// What other processes hold, named or not.
   Bytes Strangers() const {
     return others_sum.value_or(0) + (whose == Unnamed::kStrangers ? unnamed : 0);
   }
-  /// What the capacity is that of.
-  std::string_view WholeWord() const { return within_limit ? "limit" : "device"; }
+  std::string_view WholeWord() const {
+    return capacity_of == ShareBasis::kLimit ? "limit" : "device";
+  }
   /// Part of the capacity, from 0 to 1.
   double ShareOfDevice(Bytes bytes) const {
     return capacity && *capacity > 0 ? double(bytes) / double(*capacity) : 0;
@@ -92,13 +98,16 @@ struct Figures {
 
  private:
   void FindReserved();
+  void FindMissing();
   const ProcessUse* FindOwnProcess() const;
   void SplitProcesses();
+  void DropContradictions();
   void FindOutside();
 };
 
-/// Of a program that met a limit of its own: what it may take is its card, and nobody else has any
-/// of that. Nothing where the text does not tell how much it may take and holds.
+/// The same figures with the process's memory limit as the capacity: only what PyTorch holds counts
+/// towards it. Empty where the text does not say the limit or what PyTorch holds, or where they
+/// contradict each other.
 std::optional<Figures> WithinLimit(const Figures& f);
 
 }  // namespace plimsoll

@@ -178,6 +178,30 @@ std::vector<std::string> WithSizes(std::vector<std::string> lines, const OomMess
   return lines;
 }
 
+/// Slurm's number of the job, as its messages and its control groups name it.
+std::string JobNumber(const OomMessage& m) {
+  const auto behind = [](const std::string& text, std::string_view key) -> std::string {
+    const std::size_t at = text.find(key);
+    if (at == std::string::npos) return {};
+    const std::string rest = text.substr(at + key.size());
+    return rest.substr(0, rest.find_first_not_of("0123456789"));
+  };
+  const std::string of_step = behind(m.subject, "StepId=");
+  return of_step.empty() ? behind(m.cgroup, "job_") : of_step;
+}
+
+/// With the job's number where the text has it.
+std::vector<std::string> WithJob(std::vector<std::string> lines, const OomMessage& m) {
+  constexpr std::string_view kPlace = "-j JOB ";
+  const std::string number = JobNumber(m);
+  for (std::string& line : lines) {
+    const std::size_t at = line.find(kPlace);
+    if (at == std::string::npos || number.empty()) continue;
+    line.replace(at, kPlace.size(), "-j " + number + " ");
+  }
+  return lines;
+}
+
 std::optional<Remedy> MoreMemory(const OomMessage& m) {
   if (m.host == HostEvent::kCgroupKill && m.cgroup.find(".slice") != std::string::npos) {
     const std::string unit = m.cgroup.substr(m.cgroup.rfind('/') + 1);
@@ -186,7 +210,7 @@ std::optional<Remedy> MoreMemory(const OomMessage& m) {
   }
   for (const MoreRow& row : kMore) {
     if (row.event != WhoseLimit(m)) continue;
-    return Rule(std::string(row.change), row.lever, WithSizes(LinesOf(row.code), m));
+    return Rule(std::string(row.change), row.lever, WithJob(WithSizes(LinesOf(row.code), m), m));
   }
   if (!m.signs.windows) return {};
   return Rule("a larger page file: System > Advanced > Performance > Virtual memory",

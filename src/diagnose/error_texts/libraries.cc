@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdlib>
 
+#include "base/text.h"
 #include "diagnose/error_texts/advice.h"
 #include "diagnose/error_texts/causes.h"
 #include "diagnose/error_texts/xla.h"
@@ -213,6 +215,31 @@ void JudgeServing(const OomMessage& m, Finding& finding) {
   finding.evidence = {"the server was serving; its KV cache has a fixed size"};
 }
 
+/// The weights of a model in 16 bits, or in as few as its name says, by the parameters in its name:
+/// "Qwen/Qwen3-8B", "TheBloke/Llama-2-7B-AWQ". Empty where the name has no such number.
+std::optional<Bytes> WeightsByName(std::string_view model) {
+  const std::string name = Lower(model.substr(model.rfind('/') + 1));
+  double billions = 0;
+  for (std::size_t b = name.find('b'); b != std::string::npos; b = name.find('b', b + 1)) {
+    const bool ends = b + 1 == name.size() || name[b + 1] == '-' || name[b + 1] == '_';
+    std::size_t first = b;
+    while (first > 0 && (IsDigit(name[first - 1]) || name[first - 1] == '.')) --first;
+    if (!ends || first == b) continue;
+    const bool experts = first >= 2 && name[first - 1] == 'x' && IsDigit(name[first - 2]);
+    billions = std::strtod(name.c_str() + first, nullptr) * (experts ? name[first - 2] - '0' : 1);
+    break;
+  }
+  if (!(billions > 0) || billions > 1e4) return {};
+  double bytes = 2;
+  for (std::string_view four : {"awq", "gptq", "int4", "4bit", "w4a16", "nvfp4", "mxfp4"}) {
+    if (Contains(name, four)) bytes = 0.5;
+  }
+  for (std::string_view eight : {"fp8", "int8", "8bit", "w8a8"}) {
+    if (Contains(name, eight)) bytes = 1;
+  }
+  return static_cast<Bytes>(billions * 1e9 * bytes);
+}
+
 /// vLLM names what it wanted and what was there: the largest share that would start follows.
 void JudgeServer(const Figures& f, Opinion& opinion) {
   const OomMessage& m = f.message;
@@ -230,7 +257,14 @@ void JudgeServer(const Figures& f, Opinion& opinion) {
   const double share = double(*m.free) / double(*m.capacity);
   finding.remedies = {SeeWhoUsesIt(m, "stop what else runs on the device, an earlier server too")};
   // Below that, hardly a model and its cache fit.
+  const std::optional<Bytes> weights = WeightsByName(m.model);
   if (share < 0.2) return;
+  if (weights && *weights > *m.free / 10 * 9) {
+    finding.evidence.push_back(
+        fmt::format("the weights of {} alone take about {}: no share of what is free suffices",
+                    m.model, FormatBytes(*weights)));
+    return;
+  }
   finding.remedies.push_back(Rule(
       fmt::format("with the device as it is: a gpu_memory_utilization of {:.2f} at most",
                   int(share * 100) / 100.0),

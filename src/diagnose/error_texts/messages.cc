@@ -6,7 +6,6 @@
 #include <map>
 #include <numeric>
 
-#include "answer/shares.h"
 #include "base/text.h"
 #include "diagnose/error_texts/sentences.h"
 
@@ -128,18 +127,17 @@ RankReport RankOf(const Recording& recording, const Judged& judged) {
   rank.torch = message.torch && *message.torch != TorchVersions{} ? message.torch->ToString() : "";
   // A job that dies for lack of the host's memory has none of the device's to account for.
   if (message.source != MessageSource::kHostMemory) rank.capacity = message.capacity;
-  // A text may be garbled: nobody is allowed more than there is.
+  // A text may be garbled: nobody is allowed more than there is. One block's limit is not the
+  // process's.
   const bool possible =
       !message.allowed || !message.capacity || *message.allowed <= *message.capacity;
-  if (possible) rank.limit = message.allowed;
+  if (possible && message.subject != "one block") rank.limit = message.allowed;
   rank.instant.kind = InstantKind::kOutOfMemory;
   rank.instant.allocated = message.allocated;
   rank.instant.reserved = judged.figures.reserved;
-  rank.account = AccountOf(judged.figures);
-  if (judged.judgement.why == OomCause::kLimit && WithinLimit(judged.figures)) {
-    std::erase_if(rank.account, [](const AccountLine& line) { return !IsReserved(line.what); });
-    AddRoomLeft(rank);
-  }
+  TextAccount account = AccountOf(judged.figures, judged.judgement.why);
+  rank.account = std::move(account.lines);
+  rank.account_of = account.of;
   rank.notes = NotesOf(judged.figures);
   for (const OomMessage* each : judged.group.messages) rank.ooms.push_back(ReportOf(*each));
   return rank;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "answer/invariants.h"
+#include "answer/shares.h"
 
 namespace plimsoll::messages_test {
 namespace {
@@ -104,6 +105,50 @@ TEST(ExplainMessages, MoreThanTheCardHolds) {
   EXPECT_EQ(e.ranks[0].ooms[0].why, OomCause::kTooLarge);
   EXPECT_NE(Find(e, "capacity"), nullptr);
   EXPECT_FALSE(Excludes(e, "larger than the device"));
+}
+
+/// The lines add up to what the shares are of, exactly.
+void ExpectAddsUp(const RankReport& rank, ShareBasis of) {
+  EXPECT_EQ(WholeOf(rank).basis, of);
+  EXPECT_EQ(Total(rank), WholeOf(rank).bytes);
+  for (const AccountLine& line : rank.account) EXPECT_TRUE(ShareOf(rank, line));
+}
+
+TEST(ExplainMessages, ALimitAndWhatIsInTensorsAlone) {
+  OomMessage m = Full();
+  m.allowed = GiB(9.2);
+  m.allocated = GiB(8.87);
+  m.reserved_free.reset();
+  m.free = GiB(14);
+  m.processes.clear();
+  const Explanation e = Explain({m});
+  const RankReport& rank = e.ranks[0];
+  EXPECT_EQ(rank.ooms[0].why, OomCause::kLimit);
+  ExpectAddsUp(rank, ShareBasis::kLimit);
+  EXPECT_EQ(Line(rank, "free"), -1);
+  EXPECT_EQ(Line(rank, "unknown"), GiB(9.2) - GiB(8.87));
+}
+
+TEST(ExplainMessages, ALimitThatWasNotMet) {
+  OomMessage m = Full();
+  m.allowed = GiB(23.5);
+  m.requested = MiB(400);
+  const Explanation e = Explain({m});
+  EXPECT_TRUE(Excludes(e, "limit of 23.50 GiB"));
+  ExpectAddsUp(e.ranks[0], ShareBasis::kCapacity);
+}
+
+TEST(ExplainMessages, ALimitAndNothingOfWhatIsHeld) {
+  OomMessage m = Full();
+  m.allowed = GiB(10);
+  m.allocated.reset();
+  m.reserved_free.reset();
+  m.processes = {{.pid = 4711, .bytes = GiB(20)}};
+  const Explanation e = Explain({m});
+  EXPECT_FALSE(Excludes(e, "0 bytes"));
+  ExpectAddsUp(e.ranks[0], ShareBasis::kCapacity);
+  EXPECT_EQ(Line(e.ranks[0], "unnamed"), -1);
+  EXPECT_GE(Line(e.ranks[0], "unknown"), GiB(20));
 }
 
 TEST(ExplainMessages, ALimitThatWasSet) {

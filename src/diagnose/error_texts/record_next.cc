@@ -38,11 +38,6 @@ constexpr auto kRecordRows = std::to_array<RecordRow>({
      "#   unset PYTORCH_CUDA_ALLOC_CONF   (ComfyUI: --disable-cuda-malloc)\n"
      "# and record there:\n"
      "plimsoll run -- python train.py"},
-    {MessageSource::kHostMemory,
-     "# the host's memory, by the line that asked for it:\n"
-     "pip install memray\n"
-     "memray run --follow-fork train.py\n"
-     "memray flamegraph memray-*.bin"},
     {MessageSource::kHabana,
      "# Gaudi has no snapshots; print what is in use at every step:\n"
      "print(habana_frameworks.torch.hpu.memory_summary())"},
@@ -89,6 +84,8 @@ RecordAdvice RecordNext(const OomMessage& message) {
     case kTorchRejected:
     case kTorchNvml:
       return {.by_run = true, .trains = Trains(message)};
+    case kHostMemory:
+      return {.by_run = true};
     case kTorchNpu:
       return {.lines = SnapshotLines("npu", "# on the error, in an except block:  dump(); raise")};
     case kTorchXpu:

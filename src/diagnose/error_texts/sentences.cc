@@ -83,7 +83,7 @@ std::string_view NameForPeople(AccountItem what, Confidence confidence) {
 std::string WhatFills(const std::vector<AccountLine>& account) {
   std::vector<AccountLine> lines = account;
   std::erase_if(lines, [](const AccountLine& l) {
-    return l.bytes < 64 * kMiB || l.what == AccountItem::kFree;
+    return l.bytes < 64 * kMiB || l.what == AccountItem::kFree || l.what == AccountItem::kUnknown;
   });
   std::stable_sort(lines.begin(), lines.end(),
                    [](const AccountLine& a, const AccountLine& b) { return a.bytes > b.bytes; });
@@ -109,7 +109,11 @@ void AddOddities(const Figures& f, std::vector<std::string>& notes) {
     notes.push_back(
         "The account does not add up to the capacity: a part of it lies in the host's memory.");
   }
-  if (f.free_contradicts) {
+  if (f.free_contradicts && !f.held) {
+    notes.push_back(fmt::format(
+        "The {} free are more than the device has; what is free is left out of the account.",
+        S(*f.free)));
+  } else if (f.free_contradicts) {
     notes.push_back(fmt::format(
         "The {} that PyTorch holds and the {} free are more than the device has, so that "
         "they are not of the same moment; what is free is left out of the account.",
@@ -170,7 +174,7 @@ std::string VerdictOf(const Figures& f, const Judgement& judgement) {
   if (judgement.why == OomCause::kLimit && judgement.findings.size() > 1) {
     verdict += " " + judgement.findings[1].title + ".";
   }
-  const std::string fills = f.IsTorch() ? WhatFills(AccountOf(f)) : "";
+  const std::string fills = f.IsTorch() ? WhatFills(DeviceLines(f)) : "";
   if (!fills.empty()) verdict += " " + fills;
   if (f.message.signs.went_on) verdict += " The program caught this error and went on.";
   return verdict;

@@ -8,9 +8,16 @@
 
 namespace plimsoll {
 
-/// Where the device's bytes are, as far as the message tells; adds up to the capacity where that
-/// is known (account.cc).
-std::vector<AccountLine> AccountOf(const Figures& figures);
+/// The account of one message. Its lines add up to the limit or to the capacity, where the text
+/// says it (account.cc).
+struct TextAccount {
+  ShareBasis of = ShareBasis::kHeld;
+  std::vector<AccountLine> lines = {};
+};
+/// Of the process's limit where that is why the request failed, else of the device.
+TextAccount AccountOf(const Figures& figures, OomCause why);
+/// Of the device, also where a limit was met.
+std::vector<AccountLine> DeviceLines(const Figures& figures);
 /// "77.41 GiB in use by this process - 76.93 GiB reserved = 492.00 MiB outside PyTorch"
 /// (account.cc).
 std::vector<std::string> ArithmeticOf(const Figures& figures);
