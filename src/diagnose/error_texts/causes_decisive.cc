@@ -23,16 +23,18 @@ struct LimitFigures {
     whole = block || f.HeldIsAll();
     // Apple's and Intel's messages come from the limit alone, and so do refusals beforehand.
     always = m.source == MessageSource::kTorchMps || block ||
-             m.source == MessageSource::kTorchRejected || !m.allowed || !f.requested;
+             m.source == MessageSource::kTorchRejected || !m.allowed;
   }
 
   bool Below() const { return *held + *f.requested + f.slack < *f.message.allowed; }
   /// Whether the request would have stayed below the limit.
-  bool Excludes() const { return !always && held && whole && Below(); }
+  bool Excludes() const { return !always && f.requested && held && whole && Below(); }
   /// Whether the text leaves open if the limit was met: it does not say all that is held. A device
   /// with enough free shows that it was.
   bool SaysNothing() const {
-    if (always || f.free_suffices || *f.requested > *f.message.allowed) return false;
+    if (always) return false;
+    if (!f.requested) return true;
+    if (f.free_suffices || *f.requested > *f.message.allowed) return false;
     return !held || (!whole && Below());
   }
 

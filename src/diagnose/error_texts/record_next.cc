@@ -85,7 +85,7 @@ RecordAdvice RecordNext(const OomMessage& message) {
     case kTorchNvml:
       return {.by_run = true, .trains = Trains(message)};
     case kHostMemory:
-      return {.by_run = true};
+      return {.by_run = !message.signs.windows};
     case kTorchNpu:
       return {.lines = SnapshotLines("npu", "# on the error, in an except block:  dump(); raise")};
     case kTorchXpu:
