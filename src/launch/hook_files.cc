@@ -84,10 +84,16 @@ Result<int> RunHookInstaller(HookAction action, const std::string& python) {
   const std::string installer = scratch.File("plimsoll_install.py");
   if (auto error = WriteFile(installer, HookInstaller())) return *error;
   // -I: the environment of that Python alone, whatever PYTHONPATH says.
-  ChildEnd end = RunChild({python, "-I", installer, HookWord(action)}, {}, Bond::kTied);
+  const std::string ran = scratch.File("ran");
+  ChildEnd end = RunChild({python, "-I", installer, HookWord(action), ran}, {}, Bond::kTied);
   if (end.refused) {
     end.refused->hint = "name the Python of the environment with --python";
     return *end.refused;
+  }
+  std::error_code failed;
+  if (!std::filesystem::exists(ran, failed)) {
+    return Error{.message = fmt::format("'{}' is no Python that runs", python),
+                 .hint = "name the Python of the environment with --python"};
   }
   return end.code;
 }

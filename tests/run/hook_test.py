@@ -122,9 +122,20 @@ class HookTest(unittest.TestCase):
         self.assertEqual(glob.glob(venv + "/lib/*/site-packages/plimsoll*"), [])
         self.assertIn("was not installed", self.hook("remove", python).stdout)
 
+    def test_a_reader_that_goes_away(self):
+        line = "%s hook install --python %s | true" % (PROGRAM, self.python)
+        done = subprocess.run(["sh", "-c", line], capture_output=True, universal_newlines=True)
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(self.hook("status").returncode, 0)
+
     def test_what_cannot_be_done_is_one_line(self):
         done = self.hook("install", "/nowhere/python")
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+        for program in ("/bin/true", "/bin/false"):
+            for action in ("install", "status", "remove"):
+                done = self.hook(action, program)
+                self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+                self.assertIn("'%s' is no Python that runs" % program, done.stderr)
         done = self.hook("instal")
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
         self.assertIn("install", done.stderr)

@@ -128,7 +128,11 @@ def status(folder):
 
 
 def _say(text):
-    print(text, flush=True)
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # Nobody reads on (head -1). Python would try again, and complain, at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def main(arguments):
