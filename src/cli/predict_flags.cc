@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/parallel.h"
 #include "cli/calibration_flag.h"
 #include "cli/command/command_text.h"
 #include "cli/command/shared_flags.h"
@@ -224,12 +225,20 @@ Result<JobForms> ChangedForms(const Job& job, const Choice& choice, bool every_p
   forms.waiting = ShareOfWaiting(choice);
   std::vector<Choice> choices = ChoicesOfRanks(choice);
   if (choices.empty()) choices.push_back(choice);
-  for (const Choice& one : choices) {
+  forms.jobs.resize(choices.size());
+  std::vector<std::optional<Error>> errors(choices.size());
+  ParallelFor(choices.size(), [&](std::size_t i) {
     Job copy = CopyOf(job, 0);
     copy.variants = job.variants;
-    Result<Job> changed = Changed(std::move(copy), one, every_precision);
-    if (!changed) return changed.error();
-    forms.jobs.push_back(std::make_shared<const Job>(std::move(*changed)));
+    Result<Job> changed = Changed(std::move(copy), choices[i], every_precision);
+    if (changed) {
+      forms.jobs[i] = std::make_shared<const Job>(std::move(*changed));
+    } else {
+      errors[i] = changed.error();
+    }
+  });
+  for (const std::optional<Error>& error : errors) {
+    if (error) return *error;
   }
   return forms;
 }
@@ -421,9 +430,11 @@ Result<std::vector<Card>> ReadCards(const PredictFlags& flags) {
     }
     // A file is of one card; what it says is of no use for others.
     Result<Measured> measured = ReadMeasured(flags.calibration, gpu);
-    if (measured) read = true;
-    else error = measured.error();
-    if (!measured) measured = ReadMeasured(std::nullopt, gpu);
+    read = read || measured.ok();
+    if (!measured) {
+      error = measured.error();
+      measured = ReadMeasured(std::nullopt, gpu);
+    }
     cards.push_back({.gpu = gpu, .measured = measured->operators, .host = measured->host});
   }
   if (error && !read) return *error;

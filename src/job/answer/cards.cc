@@ -11,9 +11,9 @@ namespace plimsoll {
 namespace {
 
 /// What all cards may take together, as Trial counts it.
-constexpr std::int64_t kWorkForCards = 60'000'000;
+constexpr std::int64_t kWorkForCards = 25'000'000;
 /// The budget is looked at after so many.
-constexpr std::size_t kTriedTogether = 4;
+constexpr std::size_t kTriedTogether = 2;
 
 /// Places in the catalogue, so that any first part of them is spread over all sizes of memory: the
 /// halves of the range first, then its quarters.
@@ -79,8 +79,11 @@ Result<CardsFound> TryCards(const std::vector<Card>& cards, const RanksOnCard& r
   }
   CardsFound found;
   for (std::size_t i = 0; i < cards.size(); ++i) {
-    if (tried[i].needs) found.cards.push_back(std::move(*tried[i].needs));
-    else found.left_out.push_back(cards[i].gpu.name);
+    if (tried[i].needs) {
+      found.cards.push_back(std::move(*tried[i].needs));
+    } else {
+      found.left_out.push_back(cards[i].gpu.name);
+    }
   }
   return found;
 }

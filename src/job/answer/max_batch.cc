@@ -10,13 +10,11 @@
 
 #include "base/parallel.h"
 #include "base/work_budget.h"
+#include "job/answer/long_search.h"
 
 namespace plimsoll {
 namespace {
 
-/// A batch that may not fit is called the fastest only if it is so many times as fast as those that
-/// surely do: less is within what the times are wrong by.
-constexpr double kClearlyFaster = 1.02;
 /// How many batches of a range are tried at once: fewer of a job that asks for more, so that the
 /// search takes about as long.
 constexpr std::int64_t kMostTried = 64;
@@ -111,9 +109,10 @@ std::int64_t TriedAtOnce(std::int64_t work) {
 class BatchSearch {
  public:
   explicit BatchSearch(const RankSet& ranks)
-      : ranks_(ranks),
-        work_at_one_(std::max<std::int64_t>(1, At(1).WorkToBeSure())),
-        tried_(TriedAtOnce(work_at_one_)) {}
+      : ranks_(ranks), work_at_one_(WorkAtOne()), tried_(TriedAtOnce(work_at_one_)) {}
+
+  /// Not even the fewest batches of a scan are within the budget.
+  bool IsTooLong() const { return kFewestTried * work_at_one_ > Allowed(kWorkForSure); }
 
   Between Most() const {
     const Test fits = [&](std::int64_t n) {
@@ -146,6 +145,14 @@ class BatchSearch {
   }
 
  private:
+  /// One rank at a time: all of them at once are large.
+  std::int64_t WorkAtOne() const {
+    std::int64_t work = 1;
+    for (const Setting& setting : ranks_.settings()) {
+      work += Trial(setting.WithBatch(1)).WorkToBeSure();
+    }
+    return work;
+  }
   std::int64_t Allowed(std::int64_t work) const {
     return ranks_.events() > kEventsOfLongJobs ? work / 3 : work;
   }
@@ -243,7 +250,10 @@ class BatchSearch {
 
 }  // namespace
 
-MaxBatch FindMaxBatch(const RankSet& ranks) { return BatchSearch(ranks).Run(); }
+MaxBatch FindMaxBatch(const RankSet& ranks) {
+  const BatchSearch search(ranks);
+  return search.IsTooLong() ? FindMaxBatchOfLongStep(ranks) : search.Run();
+}
 
 std::int64_t LargestPowerThatSurelyFits(const RankSet& ranks) {
   const auto most = static_cast<std::uint64_t>(LargestThatMayFit(ranks));
@@ -252,7 +262,10 @@ std::int64_t LargestPowerThatSurelyFits(const RankSet& ranks) {
   return batch;
 }
 
-std::int64_t LargestThatMayFit(const RankSet& ranks) { return BatchSearch(ranks).Most().good; }
+std::int64_t LargestThatMayFit(const RankSet& ranks) {
+  const BatchSearch search(ranks);
+  return search.IsTooLong() ? FindEndsOfLongStep(ranks).good : search.Most().good;
+}
 
 std::vector<std::string> BrokenInvariants(const MaxBatch& m) {
   std::vector<std::string> broken;

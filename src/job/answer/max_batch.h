@@ -11,6 +11,9 @@ namespace plimsoll {
 
 /// What is asked for at most.
 inline constexpr std::int64_t kLargestBatch = std::int64_t{1} << 24;
+/// A batch that may not fit is called the fastest only if it is this many times as fast as those
+/// that surely do: less is within what the times are wrong by.
+inline constexpr double kClearlyFaster = 1.02;
 
 /// What a trial says of a batch: how fast it trains, roughly.
 struct BatchSpeed {

@@ -15,6 +15,7 @@ namespace {
 
 /// With one that does not fit and the chosen batch there are ten.
 constexpr int kMostPowers = 8;
+constexpr std::size_t kMostTradeOffs = 10;
 constexpr int kLargestPower = 24;
 
 /// The settings as given, and the same with expandable segments.
@@ -73,12 +74,16 @@ Result<std::vector<RankSet>> SettingsToTry(const JobForms& job, const Gpu& gpu,
 /// What all trials may take, as Trial counts it.
 constexpr std::int64_t kWorkForTradeOffs = 60'000'000;
 
-/// How many powers of two can be afforded with each setting: fewer of a long step.
+/// With each setting; where fewer can be afforded, the chosen one alone is tried.
+constexpr std::int64_t kFewestTrials = 2;
+
+/// How many powers of two can be afforded with each setting: fewer of a long step, 0 of one for
+/// which not even kFewestTrials can.
 int PowersToTry(const RankSet& ranks, std::size_t settings) {
   // With ranges, a trial is about twice what it takes to be sure.
-  const std::int64_t work =
-      std::max<std::int64_t>(1, 2 * RankTrials(ranks).WorkToBeSure());
+  const std::int64_t work = std::max<std::int64_t>(1, 2 * RankTrials(ranks).WorkToBeSure());
   const std::int64_t trials = kWorkForTradeOffs / work / static_cast<std::int64_t>(settings);
+  if (trials < kFewestTrials) return 0;
   return static_cast<int>(std::clamp<std::int64_t>(trials - 2, 1, kMostPowers));
 }
 
@@ -91,12 +96,18 @@ Result<std::vector<TradeOffCandidate>> Candidates(const JobForms& forms, const G
   const std::vector<std::string> confs = Settings(job, chosen);
   const Result<std::vector<RankSet>> settings = SettingsToTry(forms, gpu, chosen, confs);
   if (!settings) return settings.error();
+  const int powers = PowersToTry(settings->front().WithBatch(chosen.batch), settings->size());
+  if (powers == 0) {
+    left_out = settings->size() * kMostTradeOffs - 1;
+    const auto at = static_cast<std::size_t>(*chosen_variant - job.variants.data());
+    return std::vector<TradeOffCandidate>{
+        {.ranks = (*settings)[at * confs.size()].WithBatch(chosen.batch), .chosen = true}};
+  }
   std::vector<std::int64_t> largest(settings->size());
   const bool varies = !OnlyBatch(job);
   ParallelFor(largest.size(), [&](std::size_t i) {
     if (varies) largest[i] = LargestThatMayFit((*settings)[i]);
   });
-  const int powers = PowersToTry(settings->front(), settings->size());
   std::vector<TradeOffCandidate> candidates;
   for (std::size_t p = 0; p < job.variants.size(); ++p) {
     const auto first = largest.begin() + static_cast<std::ptrdiff_t>(p * confs.size());

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "files/input.h"
+#include "job/answer/predict.h"
 #include "job/file/step_file.h"
 #include "job/lowering/job_for_tests.h"
 

@@ -259,10 +259,12 @@ bool Trial::FindSurelyFits() const {
   limits.capacity = std::max<Bytes>(0, setting_.gpu.LeastMemory() - setting_.Outside().high);
   limits = WithMargin(limits);
   const Bytes room = setting_.CollectsGarbage() ? 0 : RoomWithin(limits);
+  Bytes usual_peak = 0;
   // What is known to stay below them without limits need not be run within them.
   const auto fits = [&](std::optional<Bytes> without_limits, Driver& driver) {
     if (without_limits && *without_limits <= room) return true;
     const ReplayResult result = Replay(upper(), limits, driver);
+    if (usual_peak == 0) usual_peak = result.counters.peak_reserved;
     return result.fits && result.done_without == 0;
   };
   const std::optional<Spread>& known = lowered().certain ? spread_ : upper_spread_;
@@ -271,7 +273,10 @@ bool Trial::FindSurelyFits() const {
   if (lowered().certain && unlimited_) usual = unlimited_->reserved;
   const Timeline nothing_recorded;
   AssumedDriver usual_driver(nothing_recorded);
+  if (usual) usual_peak = *usual;
   if (!fits(usual, usual_driver)) return false;
+  // Where segments lie does not double what is reserved.
+  if (usual_peak <= room / 2) return true;
   const std::uint64_t shuffles = setting_.AddressesMatter() ? kShuffles : 0;
   for (std::uint64_t shuffle = 1; shuffle <= shuffles; ++shuffle) {
     ShuffledDriver driver = ShuffleOf(shuffle);
