@@ -68,7 +68,7 @@ def _check_scaler(scaler: Any, optimizer: Optimizer, *args: Any) -> None:
 
 def refuse(parameters: Iterable[Any], what: str) -> None:
     """Where one of these has been stepped."""
-    if any(_stepped.get(id(p)) is p and p.grad is None for p in parameters):
+    if any(p.grad is None and _stepped.get(id(p)) is p for p in parameters):
         raise PlanError(
             f"{what}: the plan's optimizer has used them up in the backward",
             hint="Apply a configuration without an optimizer in the backward",
