@@ -96,6 +96,20 @@ TEST_F(Processes, ThoseThatAreLeftOutAreNamed) {
             "to explain it");
 }
 
+TEST_F(Processes, WhatIsMissingIsNamed) {
+  const auto missing = [&] { return FilesToExplain(folder_, ReadProcesses(folder_)).missing; };
+  Leave("a", R"("pid": 4, "host": "n1", "program": "train.py", "ended": {"how": "exit"})");
+  EXPECT_EQ(missing(), "");
+  Leave("b", R"("pid": 5, "host": "n2", "program": "train.py", "ended": null)");
+  EXPECT_EQ(missing(), "pid 5 on n2 (train.py) has no end in the record: killed or crashed");
+  Write("c.json", R"({"schema": "plimsoll.process/1", "pid": 6, "host": "n2"})");
+  EXPECT_EQ(missing(),
+            "pid 5 on n2 (train.py), pid 6 on n2 have no end in the record: killed or crashed, "
+            "1 without a snapshot");
+  Write("d.json", R"({"schema": "plimsoll.process/1", "pid": 7, "ended": {"how": "exit"}})");
+  EXPECT_TRUE(missing().ends_with("; pid 7 has no snapshot in the record")) << missing();
+}
+
 TEST_F(Processes, NothingOutsideOfTheFolderAndNothingMalformed) {
   Write("outside.json", R"({"schema": "plimsoll.process/1",
       "snapshots": [{"file": "../x.pickle"}, {"file": "/etc/passwd"}, {"file": "gone.pickle"}, 7]})");
