@@ -116,7 +116,7 @@ class Prediction:
         self.snapshot = snapshot
         self.document: dict = {}
         self.refused = ""
-        if made.returncode in (0, 1):
+        if made.returncode in (0, 1, 3):
             self.document = json.loads(made.stdout)
         else:
             lines = [line for line in made.stderr.splitlines() if line.startswith("plimsoll: ")]
@@ -131,6 +131,10 @@ class Prediction:
     @property
     def runs(self) -> bool:
         return bool(self.document["fits"])
+
+    @property
+    def verdict(self) -> str:
+        return str(self.document["verdict"])
 
 
 class Worktree:
@@ -176,19 +180,27 @@ def base_commit() -> str | None:
 # The comment.
 
 
+def why(part: dict) -> str:
+    """A part that was not followed, or the figure that decides."""
+    place = f" ({code(part['file'] + ':' + str(part['line']))})" if part["file"] else ""
+    return code(part["what"]) + place
+
+
 def headline(head: Prediction, base: Prediction | None) -> str:
     document = head.document
-    fits = "fits" if head.runs else "**does not fit**"
+    fits = {"fits": "fits", "does_not_fit": "**does not fit**", "unknown": "**may not fit**"}[head.verdict]
     text = (
         f"Batch {document['batch']} {fits} on {code(document['gpu'])}: {size(head.peak('device'))} of "
         f"{size(document['memory'])} on the device, {size(head.peak('reserved'))} reserved by PyTorch."
     )
+    if head.verdict == "unknown":
+        text += f" Unknown: {why(document['unknown'][0])}."
     if base:
         growth = head.peak("reserved") - base.peak("reserved")
         text += " Reserved memory " + (f"changed by {signed(growth)}." if growth else "is as before.")
         if base.document["batch"] != document["batch"]:
             text += f" The batch was {base.document['batch']} before."
-        if base.runs and not head.runs:
+        if base.verdict == "fits" and head.verdict == "does_not_fit":
             text += " **It fitted before.**"
     return text
 
@@ -276,7 +288,7 @@ def write_comment(head: Prediction, base: Prediction | None, base_name: str) -> 
 def predict() -> int:
     if not setting("COMMAND") or not setting("GPU"):
         raise Unusable("command and gpu have to be given")
-    outputs: dict[str, object] = {"fits": "", "reserved": "", "growth": ""}
+    outputs: dict[str, object] = {"verdict": "", "fits": "", "reserved": "", "growth": ""}
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         head = Prediction(Path.cwd(), scratch / "head.pickle")
@@ -290,7 +302,7 @@ def predict() -> int:
                     log(f"plimsoll: the base {commit} is not checked out; give actions/checkout fetch-depth: 0")
         text, result = write_comment(head, base, commit or "")
         if head:
-            outputs.update(fits=str(head.runs).lower(), reserved=head.peak("reserved"))
+            outputs.update(verdict=head.verdict, fits=str(head.runs).lower(), reserved=head.peak("reserved"))
         if head and base:
             outputs["growth"] = head.peak("reserved") - base.peak("reserved")
     kept("comment.md").write_text(text, encoding="utf-8")

@@ -3,6 +3,8 @@ are neither."""
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from program_here import needs_program  # noqa: E402
 from test_script import captured  # noqa: E402
+
+from plimsoll.answers.program import find  # noqa: E402
 
 JOB = """
 import random
@@ -124,9 +129,32 @@ def test_larger_sizes_are_followed(branch: str, tmp_path: Path) -> None:
     assert max(sizes(told)) == 4 * 32 and "not_followed" not in told
 
 
+def verdict(folder: Path, *flags: str) -> tuple[str, int, Any]:
+    """Of what `follow` has captured: the verdict, the exit code, and why it is unknown."""
+    words = [str(find()), "predict", str(folder / "job.step.json.gz"), "--gpu", "H200", "--json"]
+    done = subprocess.run([*words, "--batch", "8", *flags], capture_output=True, text=True)
+    document = json.loads(done.stdout)
+    return document["verdict"], done.returncode, document["unknown"]
+
+
 @pytest.mark.parametrize("branch", HARMLESS)
 def test_what_is_harmless_is_left_out(branch: str, tmp_path: Path) -> None:
     assert "not_followed" not in follow(tmp_path, branch)
+
+
+@needs_program
+def test_a_script_that_was_followed_fits(tmp_path: Path) -> None:
+    follow(tmp_path, HARMLESS[0])
+    assert verdict(tmp_path) == ("fits", 0, [])
+    assert verdict(tmp_path, "--limit", "1MiB")[:2] == ("does_not_fit", 1)
+
+
+@needs_program
+def test_a_branch_that_was_not_reached_is_unknown(tmp_path: Path) -> None:
+    [branch] = follow(tmp_path, MISSED[0])["not_followed"]
+    assert verdict(tmp_path) == ("unknown", 3, [branch])
+    assert verdict(tmp_path, "--allow-unknown")[:2] == ("unknown", 0)
+    assert verdict(tmp_path, "--limit", "1MiB")[:2] == ("does_not_fit", 1)
 
 
 @pytest.mark.parametrize("branch", MISSED)

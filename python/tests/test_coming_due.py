@@ -185,7 +185,7 @@ def test_the_answer_says_for_how_many_steps_it_fits(tmp_path: Path) -> None:
     said = subprocess.run([find(), *words], cwd=tmp_path, capture_output=True, text=True)
     assert said.returncode == 1
     verdict = " ".join(said.stdout.split())
-    assert "steps only" in verdict and "every 50 steps train.py:" in verdict
+    assert "runs out after about" in verdict and "every 50 steps train.py:" in verdict
     asked = subprocess.run([find(), *words, "--json"], cwd=tmp_path, capture_output=True)
     growth = json.loads(asked.stdout)["growth"]
     assert growth["every"] == 50 and growth["bytes_per_step"] is None

@@ -179,8 +179,8 @@ def test_predict_has_the_figures():
     assert sum(found.account.values()) == found.device.best
     assert found.samples_per_second == pytest.approx(8 / found.step_seconds)
     assert found.max_batch is None
-    assert str(found).startswith("Batch 8 fits on RTX 4090: ")
-    assert "Batch 8 fits on RTX 4090" in found._repr_html_()
+    assert str(found).startswith("Fits: batch 8 on RTX 4090 needs ")
+    assert "Fits: batch 8 on RTX 4090" in found._repr_html_()
     assert not plimsoll.predict(GPT2, batch=800, gpu="RTX 4090").fits
     assert plimsoll.predict(STEP, batch=8, limit="1GiB").room == 1 << 30
 

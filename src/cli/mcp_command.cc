@@ -97,12 +97,25 @@ std::string AsTyped(const std::vector<std::string>& words) {
   return text.str();
 }
 
+/// Whether a job fits, of a prediction or a plan.
+std::string Decided(const Json& document, const std::string& verdict) {
+  if (verdict == "fits") return "It fits.";
+  if (verdict == "does_not_fit") return "It does not fit.";
+  std::string text = "It is unknown whether it fits";
+  const Json& why =
+      document["unknown"].items().empty() ? Json() : document["unknown"].items().front();
+  if (const std::string* const what = why["what"].text()) text += ": " + *what;
+  const std::string* const file = why["file"].text();
+  const auto line = why["line"].whole();
+  if (file && line) text += " (" + *file + ":" + std::to_string(*line) + ")";
+  return text + ".";
+}
+
 /// What a document says of itself in a sentence.
 std::string SummaryOf(const Json& document, int exit_code) {
-  if (const std::string* const verdict = document["verdict"].text()) return *verdict;
-  if (const auto fits = document["fits"].boolean()) {
-    return *fits ? "It fits." : "It does not fit.";
-  }
+  const std::string* const verdict = document["verdict"].text();
+  if (verdict && document["unknown"].is_array()) return Decided(document, *verdict);
+  if (verdict) return *verdict;
   return exit_code == kNo ? "The answer is no." : "";
 }
 

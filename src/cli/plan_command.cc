@@ -40,6 +40,7 @@ struct PlanFlags {
   bool keep_numerics = false;
   bool explain = false;
   bool json = false;
+  bool allow_unknown = false;
   std::optional<std::string> html;
 };
 
@@ -88,10 +89,9 @@ int PlanFromRecord(const PlanFlags& flags) {
                                         .json = flags.json});
   if (!tuned) return Complain(tuned.error());
   const TuneReport& report = tuned->report;
-  const int printed =
-      flags.json ? Print(TuneJson(report))
-                 : PrintWithNext(TextOfRecord(report, StyleOfStdout()),
-                                 AfterTune(report, tuned->script, flags.gpu));
+  const int printed = flags.json ? Print(TuneJson(report))
+                                 : PrintWithNext(TextOfRecord(report, StyleOfStdout()),
+                                                 AfterTune(report, tuned->script, flags.gpu));
   return printed != kFine ? printed : ExitCodeOf(report);
 }
 
@@ -229,7 +229,8 @@ int RunPlan(const PlanFlags& flags) {
     const int written = WritePage(*flags.html, request, *plan);
     if (written != kFine) return written;
   }
-  return plan->Lasts() ? kFine : kNo;
+  if (!plan->Lasts()) return kNo;
+  return job->not_followed.empty() || flags.allow_unknown ? kFine : kUnknownAnswer;
 }
 
 }  // namespace
@@ -264,6 +265,7 @@ Command AddPlan(Flags& declare) {
                "what plimsoll.calibrate measured on the card and its machine; none; rules: the "
                "rules alone");
   declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
+  AddAllowUnknown(declare, flags->allow_unknown);
   declare.Text("--html", "FILE", flags->html,
                "also a page: memory against time, each point a way, with the lines to type");
   declare.Examples(
@@ -273,7 +275,9 @@ Command AddPlan(Flags& declare) {
       "too\n"
       "  plimsoll plan --run --gpu 4090 -- python train.py --batch-size {batch}   your script, "
       "unedited\n"
-      "Exit code 1: no configuration fits for certain, or each runs out after some steps.");
+      "Exit code 1: no configuration fits for certain, or each runs out after some steps; 3: "
+      "unknown, "
+      "since a part of the job was not followed.");
   return [flags] { return RunPlan(*flags); };
 }
 

@@ -13,6 +13,7 @@
 #include "job/answer/predicted_history.h"
 #include "job/answer/predicted_snapshot.h"
 #include "job/answer/question.h"
+#include "job/answer/verdict.h"
 #include "job/file/at_length.h"
 #include "launch/script_capture.h"
 #include "plan/lever.h"
@@ -55,17 +56,16 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const Question& question
   if (flags.calibration) asked.more = {"--calibration", *flags.calibration};
   // What comes next is about the length that was found.
   if (flags.max_length || flags.max_tokens) asked.script.length = prediction.length;
-  const PredictOutcome outcome{
-      .fits = prediction.trial.fits,
-      .surely = prediction.trial.surely_fits,
-      .grows = prediction.growth && prediction.growth->EndsTheJob(),
-      .largest = question.largest || (flags.max_tokens && !flags.batch),
-      .longest = flags.max_length,
-      .one_batch = OnlyBatch(job).has_value(),
-      .batch = prediction.batch,
-      .samples = prediction.batch * prediction.passes,
-      .ranks = RanksOf(chosen),
-      .own_batch = job.own_batch};
+  const PredictOutcome outcome{.fits = prediction.trial.fits,
+                               .surely = prediction.trial.surely_fits,
+                               .grows = prediction.growth && prediction.growth->EndsTheJob(),
+                               .largest = question.largest || (flags.max_tokens && !flags.batch),
+                               .longest = flags.max_length,
+                               .one_batch = OnlyBatch(job).has_value(),
+                               .batch = prediction.batch,
+                               .samples = prediction.batch * prediction.passes,
+                               .ranks = RanksOf(chosen),
+                               .own_batch = job.own_batch};
   std::vector<NextStep> next = AfterPredict(asked, outcome);
   // What trains nothing cannot be planned.
   if (serves) {
@@ -73,6 +73,11 @@ std::vector<NextStep> NextOf(const PredictFlags& flags, const Question& question
                   [](const NextStep& step) { return step.command.starts_with("plimsoll plan"); });
   }
   return next;
+}
+
+int ExitCode(const PredictFlags& flags, FitDecision decision) {
+  if (decision == FitDecision::kDoesNotFit) return kNo;
+  return decision == FitDecision::kFits || flags.allow_unknown ? kFine : kUnknownAnswer;
 }
 
 /// The same question for every card of the catalogue.
@@ -84,11 +89,17 @@ int PredictForCards(const PredictFlags& flags, const Question& question,
   if (!found) return Complain(found.error());
   const CardsAnswer answer{.batch = found->batch,
                            .cards = Priced(found->cards, flags.prices),
+                           .not_followed = found->not_followed,
                            .left_out = found->left_out,
                            .notes = question.job.first().notes};
   const int printed = Print(flags.json ? CardsJson(answer) : CardsText(answer, StyleOfStdout()));
   if (printed != kFine) return printed;
-  return std::ranges::any_of(found->cards, &CardNeeds::fits) ? kFine : kNo;
+  const auto any = [&](FitDecision decision) {
+    return std::ranges::find(found->cards, decision, &CardNeeds::decision) != found->cards.end();
+  };
+  if (any(FitDecision::kFits)) return kFine;
+  return ExitCode(flags,
+                  any(FitDecision::kUnknown) ? FitDecision::kUnknown : FitDecision::kDoesNotFit);
 }
 
 int PrintEvents(const Trial& trial) {
@@ -111,7 +122,7 @@ int Show(const PredictFlags& flags, const Question& question, const Answer& answ
     const int written = WriteSnapshot(*flags.snapshot, *answer.trial);
     if (written != kFine) return written;
   }
-  return answer.prediction.Runs() ? kFine : kNo;
+  return ExitCode(flags, VerdictOf(answer.prediction).decision);
 }
 
 int RunPredict(const PredictFlags& flags) {
@@ -156,7 +167,7 @@ Command AddPredict(Flags& declare) {
       "longest\n"
       "  plimsoll predict hf:qwen3-8b --qlora 16 --length 2048 --batch 4 --gpu any   which card?\n"
       "  plimsoll predict hf:config.json --seq 2048 --gpu L4   a model by its configuration\n"
-      "Exit code 1: it does not fit.");
+      "Exit code 1: it does not fit; 3: unknown.");
   return [flags] { return RunPredict(*flags); };
 }
 
@@ -176,11 +187,12 @@ Command AddData(Flags& declare) {
   declare.Text("--keep-step", "FILE", flags->script.keep,
                "keep what was captured under this name, for `plimsoll predict`");
   declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
+  AddAllowUnknown(declare, flags->allow_unknown);
   declare.Examples(
       "  plimsoll data --gpu 4090 -- python train.py --batch-size 32   the heaviest batch of an "
       "epoch,\n"
       "      what changing sizes leave reserved, and what sorting or packing would save\n"
-      "Exit code 1: it does not fit.");
+      "Exit code 1: it does not fit; 3: unknown.");
   return [flags] { return RunPredict(*flags); };
 }
 

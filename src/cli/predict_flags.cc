@@ -487,6 +487,7 @@ void PredictFlags::AddTo(Flags& flags) {
              "with --share: the config.json of a model that an engine serves beside it");
   AddMachineTo(flags);
   flags.Switch("--json", json, "one JSON document (docs/json.md)");
+  AddAllowUnknown(flags, allow_unknown);
   flags.Text("--html", "FILE", html,
              "also a page: the predicted run, and memory against time for other batches and "
              "precisions");

@@ -43,6 +43,8 @@ struct PredictFlags {
   bool share = false;
   std::optional<std::string> engine;
   bool json = false;
+  /// An unknown verdict ends with exit code 0.
+  bool allow_unknown = false;
   bool events = false;
   std::optional<std::string> html;
   std::optional<std::string> snapshot;

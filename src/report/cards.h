@@ -20,6 +20,8 @@ struct CardsAnswer {
   std::int64_t batch = 1;
   /// The cheapest first where there are prices, else the smallest.
   std::vector<PricedCard> cards;
+  /// Parts of the job that were not followed: no card fits for certain.
+  std::vector<NotFollowed> not_followed;
   /// Names of cards that were not tried.
   std::vector<std::string> left_out;
   std::vector<std::string> notes;

@@ -6,6 +6,7 @@
 #include "report/format/json_values.h"
 #include "report/format/table.h"
 #include "report/format/writer.h"
+#include "report/predict_verdict.h"
 #include "report/text.h"
 
 namespace plimsoll {
@@ -21,39 +22,44 @@ std::optional<double> CostOfSteps(const PricedCard& card) {
   return *card.price * kSteps * card.needs.step_us / kMicroseconds / kSecondsInAnHour;
 }
 
-std::string Verdict(const CardNeeds& card) {
-  if (!card.fits) return "no";
-  return card.surely_fits ? "yes" : "likely";
+std::string_view Word(FitDecision decision) {
+  if (decision == FitDecision::kDoesNotFit) return "no";
+  return decision == FitDecision::kFits ? "yes" : "unknown";
 }
 
 std::string Money(const std::optional<double>& amount) {
   return amount ? fmt::format("{:.2f}", *amount) : "-";
 }
 
-std::string Headline(const CardsAnswer& answer, std::size_t fitting) {
-  const std::string batch = fmt::format("Batch {}", answer.batch);
-  if (fitting == 0) {
-    return fmt::format("{} fits on none of the {} cards of the catalogue.", batch,
-                       answer.cards.size());
+std::string Headline(const CardsAnswer& answer) {
+  const auto count = [&](FitDecision decision) {
+    return std::ranges::count(answer.cards, decision,
+                              [](const PricedCard& card) { return card.needs.decision; });
+  };
+  const auto fitting = count(FitDecision::kFits), unknown = count(FitDecision::kUnknown);
+  const std::string of = fmt::format("of the {} cards of the catalogue", answer.cards.size());
+  if (fitting == 0 && unknown == 0) {
+    return fmt::format("Does not fit: batch {} fits none {}.", answer.batch, of);
   }
-  const auto first = std::ranges::find_if(
-      answer.cards, [](const PricedCard& card) { return card.needs.surely_fits; });
-  std::string text = fmt::format("{} fits on {} of the {} cards of the catalogue", batch, fitting,
-                                 answer.cards.size());
-  if (first == answer.cards.end()) return text + ", surely on none.";
+  if (fitting == 0) {
+    return fmt::format(
+        "Unknown: batch {} may fit {} {}, and fits none for certain{}.", answer.batch, unknown, of,
+        answer.not_followed.empty() ? "" : ": " + TextOf(answer.not_followed.front()));
+  }
+  const auto first = std::ranges::find_if(answer.cards, [](const PricedCard& card) {
+    return card.needs.decision == FitDecision::kFits;
+  });
   const bool priced = first->price.has_value();
-  return text + fmt::format("; the {} is {}{}.", priced ? "cheapest" : "smallest",
-                            first->needs.gpu.name,
-                            priced ? fmt::format(" at {} an hour", Money(first->price)) : "");
+  return fmt::format("Fits: batch {} fits {} {}; the {} is {}{}.", answer.batch, fitting, of,
+                     priced ? "cheapest" : "smallest", first->needs.gpu.name,
+                     priced ? fmt::format(" at {} an hour", Money(first->price)) : "");
 }
 
 }  // namespace
 
 std::string CardsText(const CardsAnswer& answer, const TextStyle& style) {
   Writer w(style);
-  const auto fits = [](const PricedCard& card) { return card.needs.fits; };
-  const auto fitting = std::ranges::count_if(answer.cards, fits);
-  w.Headline(Headline(answer, static_cast<std::size_t>(fitting)));
+  w.Headline(Headline(answer));
   const bool priced = std::ranges::any_of(
       answer.cards, [](const PricedCard& card) { return card.price.has_value(); });
   std::vector<Column> columns = {{.heading = "card"},
@@ -66,10 +72,12 @@ std::string CardsText(const CardsAnswer& answer, const TextStyle& style) {
     columns.push_back({.heading = "1000 steps", .right = true, .may_go = true});
   }
   Table table(std::move(columns));
+  bool has_rows = false;
   for (const PricedCard& card : answer.cards) {
-    if (!card.needs.fits) continue;
+    if (card.needs.decision == FitDecision::kDoesNotFit) continue;
+    has_rows = true;
     std::vector<std::string> cells = {
-        card.needs.gpu.name, Verdict(card.needs), FormatBytes(card.needs.device),
+        card.needs.gpu.name, std::string(Word(card.needs.decision)), FormatBytes(card.needs.device),
         FormatBytes(card.needs.gpu.memory), fmt::format("{:.0f} ms", card.needs.step_us / 1000)};
     if (priced) {
       cells.push_back(Money(card.price));
@@ -77,7 +85,7 @@ std::string CardsText(const CardsAnswer& answer, const TextStyle& style) {
     }
     table.Row(std::move(cells));
   }
-  if (fitting > 0) {
+  if (has_rows) {
     w.Line();
     table.WriteTo(w);
   }
@@ -96,6 +104,7 @@ std::string CardsJson(const CardsAnswer& answer) {
   for (const PricedCard& card : answer.cards) {
     const std::optional<double> cost = CostOfSteps(card);
     cards.push_back({{"gpu", card.needs.gpu.name},
+                     {"verdict", DecisionName(card.needs.decision)},
                      {"fits", card.needs.fits},
                      {"surely_fits", card.needs.surely_fits},
                      {"device_bytes", card.needs.device},
@@ -107,6 +116,7 @@ std::string CardsJson(const CardsAnswer& answer) {
   return Dump(Shown({{"schema", "plimsoll.cards/1"},
                      {"batch", answer.batch},
                      {"cards", std::move(cards)},
+                     {"unknown", NotFollowedJson(answer.not_followed)},
                      {"left_out", answer.left_out},
                      {"notes", answer.notes}}));
 }

@@ -4,6 +4,7 @@
 #include "report/format/range_json.h"
 #include "report/growth_text.h"
 #include "report/plan.h"
+#include "report/predict_verdict.h"
 
 namespace plimsoll {
 namespace {
@@ -85,9 +86,14 @@ std::string PlanJson(const PlanRequest& request, const Plan& plan) {
        {"as_captured", WayJson(request, plan.as_captured)},
        {"otherwise", plan.otherwise ? WayJson(request, *plan.otherwise) : Json(nullptr)},
        {"closest", plan.closest ? WayJson(request, *plan.closest) : Json(nullptr)},
-       {"growth", plan.ways.empty() || plan.Lasts() ? Json(nullptr)
-                                                    : GrowthJson(*plan.ways.front().leak)},
+       {"growth",
+        plan.ways.empty() || plan.Lasts() ? Json(nullptr) : GrowthJson(*plan.ways.front().leak)},
        {"smallest_card", plan.smallest_card ? Json(plan.smallest_card->name) : Json(nullptr)},
+       {"verdict", !plan.Lasts()                      ? "does_not_fit"
+                   : request.job.not_followed.empty() ? "fits"
+                                                      : "unknown"},
+       {"unknown",
+        NotFollowedJson(plan.Lasts() ? request.job.not_followed : std::vector<NotFollowed>())},
        {"evaluations", plan.evaluations},
        {"combinations", plan.combinations},
        {"left_out", plan.left_out}});

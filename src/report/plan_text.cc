@@ -8,6 +8,7 @@
 #include "report/format/writer.h"
 #include "report/growth_text.h"
 #include "report/plan.h"
+#include "report/predict_verdict.h"
 
 namespace plimsoll {
 namespace {
@@ -218,6 +219,10 @@ std::string PlanText(const PlanRequest& request, const Plan& plan, bool explain,
                      const TextStyle& style) {
   Writer w(style);
   w.Headline(Verdict(request, plan));
+  if (plan.Lasts() && !request.job.not_followed.empty()) {
+    w.Wrapped(fmt::format("Unknown whether it fits: {}.", TextOf(request.job.not_followed.front())),
+              "", "");
+  }
   if (!plan.ways.empty()) {
     w.Line();
     WriteWays(w, request, plan);

@@ -3,6 +3,7 @@
 #include "report/format/range_json.h"
 #include "report/growth_text.h"
 #include "report/predict.h"
+#include "report/predict_verdict.h"
 
 namespace plimsoll {
 namespace {
@@ -260,8 +261,20 @@ Json CompiledJson(const Compiled& compiled) {
 
 }  // namespace
 
+Json NotFollowedJson(const std::vector<NotFollowed>& parts) {
+  Json json = Json::array();
+  for (const NotFollowed& part : parts) {
+    const bool placed = !part.file.empty();
+    json.push_back({{"what", part.what},
+                    {"file", placed ? Json(part.file) : Json(nullptr)},
+                    {"line", placed ? Json(part.line) : Json(nullptr)}});
+  }
+  return json;
+}
+
 std::string PredictJson(const Answer& answer) {
   const Prediction& p = answer.prediction;
+  const FitVerdict verdict = VerdictOf(p);
   const std::optional<MaxBatch>& max_batch = answer.max_batch;
   Json account = Json::array();
   for (const AccountLine& line : p.account) {
@@ -292,6 +305,8 @@ std::string PredictJson(const Answer& answer) {
                {"waited_us", std::llround(p.trial.waited_us)},
                {"limit", OrNull(p.limit)},
                {"room", p.trial.room},
+               {"verdict", DecisionName(verdict.decision)},
+               {"unknown", NotFollowedJson(verdict.unknown)},
                {"fits", p.Runs()},
                {"growth", p.growth ? GrowthJson(*p.growth) : Json(nullptr)},
                {"workspaces_refused", p.trial.workspaces_refused},

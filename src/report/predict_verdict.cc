@@ -25,11 +25,6 @@ std::string AtLengthText(const Prediction& p) {
   return p.length ? fmt::format(" at {} {}", Printable(p.length_name), *p.length) : "";
 }
 
-/// "Batch 8", "Batch 8 at length 4096".
-std::string BatchTitle(const Prediction& p) {
-  return fmt::format("Batch {}{}", p.batch, AtLengthText(p));
-}
-
 /// What the verdict is about: memory that PyTorch reserves under a limit, else the card's.
 struct Compared {
   const Range& figure;
@@ -78,61 +73,82 @@ std::string WhoNeeds(const HostNeeds& host) {
                                  : "the process needs";
 }
 
-std::string VerdictOfSeen(const Prediction& p) {
+/// "Batch 8 at length 4096 on RTX 4090", after "Fits: ".
+std::string What(const Prediction& p) {
+  return fmt::format("batch {}{} {}", p.batch, AtLengthText(p), Place(p));
+}
+
+std::string InBrackets(const std::string& text) { return text.empty() ? "" : " (" + text + ")"; }
+
+/// Why the GPU has no room for it.
+std::string NoRoom(const Prediction& p) {
+  const Compared c = CompareIn(p);
+  const std::string needs =
+      fmt::format("needs {}, and there is {}", FormatBytes(c.unlimited.best), c.of);
+  if (p.trial.beyond_count) return What(p) + " asks for more than 1 PiB.";
+  if (!p.trains) {
+    return fmt::format("{} {}. It runs out in {}{}.", What(p), needs,
+                       p.fails_in ? StageWords(*p.fails_in) : "its first stage",
+                       InBrackets(p.fails_at));
+  }
+  if (p.fails_later) {
+    return fmt::format("{} trains and then runs out in {}{}: it {}.", What(p), DiesIn(p),
+                       InBrackets(p.fails_at), needs);
+  }
+  return fmt::format("{} {}.", What(p), needs);
+}
+
+std::string DoesNotFit(const Prediction& p) {
   const Compared c = CompareIn(p);
   const std::string used = fmt::format("{} of {}", FormatBytes(c.figure.best), c.of);
-  if (p.trial.beyond_count) {
-    return fmt::format("{} does not fit {}, nor anywhere: it asks for more than 1 PiB.",
-                       BatchTitle(p), Place(p));
-  }
-  if (!p.trial.fits && !p.trains) {
-    return fmt::format("{} does not fit {}: it needs {}, and there is {}. It runs out in {}{}.",
-                       BatchTitle(p), Place(p), FormatBytes(c.unlimited.best), c.of,
-                       p.fails_in ? StageWords(*p.fails_in) : "its first stage",
-                       p.fails_at.empty() ? "" : " (" + p.fails_at + ")");
-  }
-  if (!p.trial.fits && p.fails_later) {
-    return fmt::format(
-        "{} trains {} and does not survive what comes then, {}{}: it needs {}, "
-        "and there is {}.",
-        BatchTitle(p), Place(p), DiesIn(p), p.fails_at.empty() ? "" : " (" + p.fails_at + ")",
-        FormatBytes(c.unlimited.best), c.of);
-  }
-  if (!p.trial.fits) {
-    return fmt::format("{} does not fit {}: it needs {}, and there is {}.", BatchTitle(p), Place(p),
-                       FormatBytes(c.unlimited.best), c.of);
-  }
+  if (!p.trial.fits) return "Does not fit: " + NoRoom(p);
   if (!p.FitsHost()) {
-    const std::string& where = p.host->peak().where;
-    return fmt::format("{} fits {} ({}) and not its host: {} {} there, {}{}, and there is {}.",
-                       BatchTitle(p), Place(p), used, WhoNeeds(*p.host),
-                       FormatBytes(p.host->of_machine()), StageWords(p.host_stage),
-                       where.empty() ? "" : " (" + Printable(where) + ")",
-                       FormatBytes(*p.host_room));
+    const std::string where = Printable(p.host->peak().where);
+    return fmt::format(
+        "Does not fit: {} needs {} and the host has too little: {} {} there, {}{}, "
+        "and there is {}.",
+        What(p), used, WhoNeeds(*p.host), FormatBytes(p.host->of_machine()),
+        StageWords(p.host_stage), InBrackets(where), FormatBytes(*p.host_room));
   }
-  if (!p.Runs()) {
-    return fmt::format("{} fits {} for {}{} steps only ({}): {}.", BatchTitle(p), Place(p),
-                       p.growth->every > 1 ? "about " : "", p.growth->steps, used,
-                       GrowthText(*p.growth));
+  return fmt::format("Does not fit: {} needs {} and runs out after {}{} step{}: {}.", What(p), used,
+                     p.growth->every > 1 ? "about " : "", p.growth->steps,
+                     p.growth->steps == 1 ? "" : "s", GrowthText(*p.growth));
+}
+
+/// What keeps it unknown: the first part that was not followed, or the figure.
+std::string Unknown(const Prediction& p, const FitVerdict& verdict) {
+  const Compared c = CompareIn(p);
+  if (p.not_followed.empty() && !p.trial.fits) {
+    return fmt::format("Unknown: {} needs between {} and {}, and there is {}.", What(p),
+                       FormatBytes(c.unlimited.low), FormatBytes(c.unlimited.high), c.of);
   }
-  if (p.trial.surely_fits) {
-    return fmt::format("{} fits {}: {}.", BatchTitle(p), Place(p), used) + IfUnlimited(p, c);
+  std::string text =
+      fmt::format("Unknown: {} needs {} of {}, ", What(p),
+                  FormatBytes(p.trial.fits ? c.figure.best : c.unlimited.best), c.of);
+  if (p.not_followed.empty()) {
+    text += p.trial.refused_in_a_step > 0
+                ? "and " + Refused(p)
+                : fmt::format("and may need up to {}", FormatBytes(c.figure.high));
+    return text + "." + IfUnlimited(p, c);
   }
-  if (p.trial.refused_in_a_step > 0) {
-    return fmt::format("{} may just fit {}: {}; {}.", BatchTitle(p), Place(p), used, Refused(p)) +
-           IfUnlimited(p, c);
-  }
-  return fmt::format("{} should fit {} ({}), but not for certain: it may need up to {}.",
-                     BatchTitle(p), Place(p), used, FormatBytes(c.figure.high)) +
+  text += "but " + TextOf(p.not_followed.front());
+  const std::size_t more = verdict.unknown.size() - 1;
+  if (more > 0) text += fmt::format(", and {} more reason{}", more, more == 1 ? "" : "s");
+  return text + ".";
+}
+
+std::string VerdictOfSeen(const Prediction& p) {
+  const FitVerdict verdict = VerdictOf(p);
+  if (verdict.decision == FitDecision::kDoesNotFit) return DoesNotFit(p);
+  if (verdict.decision == FitDecision::kUnknown) return Unknown(p, verdict);
+  const Compared c = CompareIn(p);
+  return fmt::format("Fits: {} needs {} of {}.", What(p), FormatBytes(c.figure.best), c.of) +
          IfUnlimited(p, c);
 }
 
-/// People die where nobody looked: what "fits" was not found out for.
+/// What the job does not do, or the capture does not show.
 std::string NotSeen(const Prediction& p) {
-  if (!p.trial.fits) return "";
-  if (!p.lost_at.empty()) {
-    return fmt::format(" From {} on nothing could be seen.", Printable(p.lost_at));
-  }
+  if (!p.trial.fits || !p.not_followed.empty()) return "";
   if (!p.trains) return " It trains nothing.";
   const bool more = std::ranges::any_of(p.stages, [](const StageNeeds& row) {
     return row.stage != Stage::kBuild && row.stage != Stage::kStep;
@@ -151,12 +167,7 @@ std::string WhichBatches(const Prediction& p) {
                        p.own_batches);
   }
   if (p.heaviest == Heaviest::kOfAll) return " The heaviest batch of its data is counted.";
-  if (p.heaviest == Heaviest::kOfFirst) {
-    return " The heaviest batch is counted of those that could be looked at in time: others may be "
-           "heavier.";
-  }
-  if (!p.sizes_change) return "";
-  return " This is for batches like those that were seen: the data decide their sizes.";
+  return "";
 }
 
 std::string Verdict(const Prediction& p) { return VerdictOfSeen(p) + NotSeen(p) + WhichBatches(p); }
@@ -208,6 +219,11 @@ std::string FirstSteps(const Prediction& p, const MaxBatch& m) {
 }
 
 }  // namespace
+
+std::string TextOf(const NotFollowed& part) {
+  if (part.file.empty()) return Printable(part.what);
+  return fmt::format("{} ({}:{})", Printable(part.what), Printable(part.file), part.line);
+}
 
 std::string Milliseconds(double us) { return fmt::format("{:.1f} ms", us / 1000); }
 

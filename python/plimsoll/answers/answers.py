@@ -111,7 +111,19 @@ class Prediction(Answer):
     schema = "plimsoll.predict/1"
 
     @property
+    def verdict(self) -> str:
+        """ "fits", "does_not_fit" or "unknown"."""
+        return str(self.document["verdict"])
+
+    @property
+    def unknown(self) -> list[dict[str, Any]]:
+        """Why it is unknown: what, file and line of each part that was not followed, then the
+        figure that decides."""
+        return list(self.document["unknown"])
+
+    @property
     def fits(self) -> bool:
+        """With the best figures. `verdict` says whether that is certain."""
         return bool(self.document["fits"])
 
     @property

@@ -7,10 +7,11 @@
 
 namespace plimsoll {
 
-/// Exit codes: 0 fine, 1 the answer is no, 2 unusable input or flags.
+/// Exit codes: 0 fine, 1 the answer is no, 2 unusable input or flags, 3 the answer is unknown.
 inline constexpr int kFine = 0;
 inline constexpr int kNo = 1;
 inline constexpr int kUnusable = 2;
+inline constexpr int kUnknownAnswer = 3;
 
 /// Declares the flags and returns what to run once they are parsed.
 using Command = std::function<int()>;

@@ -113,6 +113,7 @@ std::string ManualOverview(const std::vector<CommandInfo>& commands, const std::
                     "it answered, and the answer is that something does not fit, differs "
                     "or grew; the pages of the commands say what");
   page += Described(Bold("2"), "a file or a flag cannot be used; one line says why");
+  page += Described(Bold("3"), "it is unknown whether a job fits; the first line says why");
   return page + ".SH SEE ALSO\n" + pages + "\n";
 }
 

@@ -35,4 +35,9 @@ void AddRoomFlag(Flags& flags, const std::string& name, std::optional<Bytes>& to
               [&to](const std::string& text) { return Store(ParseRoom(text), to); });
 }
 
+void AddAllowUnknown(Flags& flags, bool& to) {
+  flags.Switch("--allow-unknown", to,
+               "exit code 0 instead of 3 if it is unknown whether the job fits");
+}
+
 }  // namespace plimsoll

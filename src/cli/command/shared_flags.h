@@ -17,5 +17,7 @@ void AddTorchFlag(Flags& flags, std::optional<TorchVersion>& to, const std::stri
 /// A size that has to be above 0.
 void AddRoomFlag(Flags& flags, const std::string& name, std::optional<Bytes>& to,
                  const std::string& help);
+/// An unknown verdict ends with exit code 0 instead of 3.
+void AddAllowUnknown(Flags& flags, bool& to);
 
 }  // namespace plimsoll

@@ -38,6 +38,7 @@ std::vector<std::size_t> SpreadByMemory(const std::vector<Card>& cards) {
 /// One card, and what it took to try it.
 struct Tried {
   std::optional<CardNeeds> needs;
+  std::vector<NotFollowed> not_followed;
   std::optional<Error> error;
   std::int64_t work = 0;
 };
@@ -53,7 +54,9 @@ Tried TryCard(const Card& card, const RanksOnCard& ranks_on) {
                              .device = result.needs.device.best,
                              .fits = fits,
                              .surely_fits = fits && result.surely_fits,
+                             .decision = DecisionOf(*trials),
                              .step_us = result.step_us},
+          .not_followed = NotFollowedBy(trials->Fullest().setting()),
           .work = trials->work()};
 }
 
@@ -80,6 +83,7 @@ Result<CardsFound> TryCards(const std::vector<Card>& cards, const RanksOnCard& r
   CardsFound found;
   for (std::size_t i = 0; i < cards.size(); ++i) {
     if (tried[i].needs) {
+      found.not_followed = std::move(tried[i].not_followed);
       found.cards.push_back(std::move(*tried[i].needs));
     } else {
       found.left_out.push_back(cards[i].gpu.name);

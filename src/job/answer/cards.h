@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "hardware/gpu.h"
 #include "job/answer/rank_set.h"
+#include "job/answer/verdict.h"
 #include "job/calls/host_model.h"
 #include "job/rules/calibration.h"
 
@@ -29,6 +30,7 @@ struct CardNeeds {
   /// For good: a job that leaks until it runs out does not fit.
   bool fits = false;
   bool surely_fits = false;
+  FitDecision decision = FitDecision::kUnknown;
   double step_us = 0;
 };
 
@@ -36,6 +38,8 @@ struct CardsFound {
   std::int64_t batch = 1;
   /// In the order of the catalogue.
   std::vector<CardNeeds> cards;
+  /// Of the job, whatever the card.
+  std::vector<NotFollowed> not_followed;
   /// Names of cards that were not tried: the step is too long to try them all.
   std::vector<std::string> left_out;
 };

@@ -262,6 +262,24 @@ std::vector<Holder> HoldersAtPeak(const Trial& trial) {
   return HeldBy(trial, AliveAt(trial.lowered(), trial.shown().request));
 }
 
+std::vector<NotFollowed> NotFollowedBy(const Setting& setting) {
+  const Job& job = *setting.job;
+  std::vector<NotFollowed> found = job.not_followed;
+  if (found.empty() && !job.lost_at.empty()) {
+    found.push_back({.what = fmt::format("nothing could be seen from {} on", job.lost_at)});
+  }
+  const auto has = [&](Heaviest looked) {
+    return std::ranges::find(setting.variant().later, looked, &Part::heaviest) !=
+           setting.variant().later.end();
+  };
+  if (has(Heaviest::kOfFirst)) {
+    found.push_back({.what = "the data were looked at in part: other batches may be heavier"});
+  } else if (job.sizes_change && job.sequence.empty() && !has(Heaviest::kOfAll)) {
+    found.push_back({.what = "the data decide the sizes of batches: others may be heavier"});
+  }
+  return found;
+}
+
 Prediction Predict(const Trial& trial) {
   const Setting& setting = trial.setting();
   Prediction prediction;
@@ -275,6 +293,7 @@ Prediction Predict(const Trial& trial) {
   prediction.passes = setting.variant().passes;
   prediction.sizes_change = setting.job->sizes_change;
   prediction.lost_at = setting.job->lost_at;
+  prediction.not_followed = NotFollowedBy(setting);
   prediction.length = setting.job->length;
   if (HasLength(*setting.job)) prediction.length_name = NameOfLength(*setting.job);
   prediction.steps = setting.steps;

@@ -58,6 +58,8 @@ struct Prediction {
   bool sizes_change = false;
   /// The line beyond which nothing was seen; empty where that is not so.
   std::string lost_at = {};
+  /// Parts of the job that may change what it needs.
+  std::vector<NotFollowed> not_followed = {};
   int steps = 0;
   /// Else it evaluates or generates, and its stages are all that it does.
   bool trains = true;
@@ -122,6 +124,9 @@ Stage StageOfPart(const Trial& trial, std::size_t part);
 
 /// All that is alive at the peak that is shown, of which a prediction has the largest.
 std::vector<Holder> HoldersAtPeak(const Trial& trial);
+
+/// Parts of the job that were not followed: lines of its script, and batches that its data make.
+std::vector<NotFollowed> NotFollowedBy(const Setting& setting);
 
 Prediction Predict(const Trial& trial);
 Result<Prediction> Predict(const Job& job, const Gpu& gpu, const PredictOptions& options);

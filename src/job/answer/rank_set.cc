@@ -53,6 +53,10 @@ bool RankTrials::MayFit() const {
   return std::ranges::all_of(trials_, [](const Trial& trial) { return trial.decided().fits; });
 }
 
+bool RankTrials::LowerEndFits() const {
+  return std::ranges::all_of(trials_, &Trial::lower_end_fits);
+}
+
 bool RankTrials::SurelyFit() const { return std::ranges::all_of(trials_, &Trial::surely_fits); }
 
 bool RankTrials::Last() const {
@@ -139,9 +143,8 @@ std::vector<RankNeeds> RankTrials::Needs() const {
 }
 
 std::int64_t RankTrials::work() const {
-  return std::accumulate(
-      trials_.begin(), trials_.end(), std::int64_t{0},
-      [](std::int64_t sum, const Trial& trial) { return sum + trial.work(); });
+  return std::accumulate(trials_.begin(), trials_.end(), std::int64_t{0},
+                         [](std::int64_t sum, const Trial& trial) { return sum + trial.work(); });
 }
 
 std::int64_t RankTrials::WorkToBeSure() const {

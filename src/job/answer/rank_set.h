@@ -74,6 +74,8 @@ class RankTrials {
   // Verdicts of all ranks. Each stops at the first rank that fails.
 
   bool MayFit() const;
+  /// Whether the lower end of the range fits.
+  bool LowerEndFits() const;
   bool SurelyFit() const;
   /// No rank leaks until it runs out, and the host has room.
   bool Last() const;

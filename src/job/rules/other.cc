@@ -66,7 +66,7 @@ void Dropout(const Call& call, Emitter& emit) {
 }
 
 /// One pass a dimension.
-void Roll(const Call& call, Emitter& emit) {
+void RollInTwoParts(const Call& call, Emitter& emit) {
   const auto self = call.TensorArg(0);
   const std::size_t passes = std::max<std::size_t>(call.IntsArg(1).size(), 1);
   Slot before;
@@ -186,7 +186,7 @@ constexpr std::array kOtherRules = std::to_array<RuleEntry>({
     {"upsample_nearest2d_backward", WithCopyUnlessImage},
     {"upsample_bicubic2d_backward", WithCopyOfInput},
     {"native_dropout", Dropout},
-    {"roll", Roll},
+    {"roll", RollInTwoParts},
     {"mse_loss", LossInLargeStorage},
     {"smooth_l1_loss", LossInLargeStorage},
     {"binary_cross_entropy", LossThenCopied<3>},

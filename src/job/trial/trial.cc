@@ -20,6 +20,14 @@ DeviceLimits WithMargin(DeviceLimits limits) {
   return limits;
 }
 
+/// What may be used so that a percent less fits.
+DeviceLimits WithMoreRoom(DeviceLimits limits) {
+  const auto more = [](Bytes bytes) { return bytes + static_cast<Bytes>(kMargin * double(bytes)); };
+  if (limits.limit) limits.limit = more(*limits.limit);
+  if (limits.capacity) limits.capacity = more(*limits.capacity);
+  return limits;
+}
+
 Bytes RoomWithin(const DeviceLimits& limits) {
   return std::min(limits.capacity.value_or(limits.total), limits.limit.value_or(limits.total));
 }
@@ -253,6 +261,16 @@ bool Trial::surely_fits() const {
   return *surely_fits_;
 }
 
+bool Trial::lower_end_fits() const {
+  if (lower_end_fits_) return *lower_end_fits_;
+  DeviceLimits limits = setting_.limits;
+  if (limits.capacity) *limits.capacity += setting_.Outside().bytes - setting_.Outside().low;
+  limits = WithMoreRoom(limits);
+  lower_end_fits_ = decided().fits ||
+                    (unlimited().allocated <= RoomWithin(limits) && Run(lowered(), limits).fits);
+  return *lower_end_fits_;
+}
+
 bool Trial::FindSurelyFits() const {
   if (!decided().fits || decided().refused > 0) return false;
   DeviceLimits limits = setting_.limits;
@@ -380,6 +398,7 @@ TrialResult Trial::WithRanges() const {
   TrialResult result = Best();
   result.unlimited = unlimited;
   result.needs = result.fits ? WithinRoom(unlimited) : unlimited;
+  result.lower_end_fits = lower_end_fits();
   result.has_ranges = true;
   return result;
 }

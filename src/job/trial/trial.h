@@ -46,6 +46,8 @@ struct TrialResult {
   bool fits = false;
   /// Whether it fits even if everything takes as much as it may.
   bool surely_fits = false;
+  /// Whether it fits if everything takes as little as it may; with the ranges alone.
+  bool lower_end_fits = false;
   /// It asks for more than there are addresses for (a PiB): the figures end where it did.
   bool beyond_count = false;
   /// Workspaces of convolutions that do not fit any more, over all steps: cuDNN then takes a slower
@@ -114,8 +116,8 @@ inline constexpr DeviceLimits kUnlimitedDevice{.total = Bytes{1} << 50};
 /// Where a driver puts segments is tried in so many other ways, numbered from 1.
 inline constexpr std::uint64_t kShuffles = 6;
 
-/// Each part is computed when it is first asked for, and once. Not thread-safe, although methods are
-/// const: a trial belongs to one thread.
+/// Each part is computed when it is first asked for, and once. Not thread-safe, although methods
+/// are const: a trial belongs to one thread.
 class Trial {
  public:
   explicit Trial(Setting setting) : setting_(std::move(setting)) {}
@@ -136,6 +138,9 @@ class Trial {
   /// Whether it fits even if every workspace and the context are as large as they may be, wherever
   /// the driver puts the segments, with a margin, and without refusing anything.
   bool surely_fits() const;
+  /// Whether it fits if everything takes a margin less than is likely, and the context as little as
+  /// it may.
+  bool lower_end_fits() const;
 
   /// Without the ends of the ranges, which are most of the work.
   TrialResult Best() const;
@@ -179,6 +184,7 @@ class Trial {
   mutable std::optional<Spread> spread_;
   mutable std::optional<Spread> upper_spread_;
   mutable std::optional<bool> surely_fits_;
+  mutable std::optional<bool> lower_end_fits_;
   mutable std::int64_t work_ = 0;
 };
 
