@@ -37,7 +37,7 @@ std::vector<Choice> AllChoices(const PlanRequest& request) {
       Choice choice = base;
       choice.batch = request.samples / passes;
       if (passes > 1) {
-        choice = choice.With(kAccumulationLever.name, PassesValue(static_cast<int>(passes)));
+        choice = choice.With(kAccumulationLever.name, MicroBatchesValue(static_cast<int>(passes)));
       }
       for (std::size_t quarter = 0; quarter <= (blocks.empty() ? 0 : 4); ++quarter) {
         const std::size_t count = quarter * blocks.size() / 4;

@@ -90,7 +90,7 @@ function spoken(way) {
 }
 
 function changes(way) {
-  return way.levers.map((lever) => lever.words).join(", ") || "as it was captured";
+  return way.levers.map((lever) => lever.words).join(", ") || "no change";
 }
 
 function rate(way) {

@@ -212,11 +212,14 @@ NextStep CheckEdited(const StepQuestion& asked, const PlanOutcome& outcome) {
     StepQuestion edited = asked;
     edited.script.keep.reset();
     edited.batches = CutInto(first.passes, asked.batches);
-    std::vector<std::string> words = {"--batch", CountWord(first.batch * first.passes)};
+    const bool whole = !first.own_accumulation;
+    if (!whole) edited.batches = asked.batches;
+    std::vector<std::string> words = {"--batch",
+                                      CountWord(whole ? first.batch * first.passes : first.batch)};
     const std::string settings = AllocatorLever(first.levers);
     if (!settings.empty()) words.insert(words.end(), {"--set", "allocator=" + settings});
     std::string purpose = "then: whether the script with these lines fits, without a GPU";
-    if (first.passes > 1) {
+    if (first.passes > 1 && whole) {
       purpose += fmt::format(
           ". If you edited the loop by hand instead, its loader gives batches of {}: use "
           "--batch {}",

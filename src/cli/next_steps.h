@@ -82,6 +82,8 @@ struct PlannedChange {
   /// Samples of one pass, and passes of one step of the optimizer.
   std::int64_t batch = 0;
   std::int64_t passes = 1;
+  /// The script accumulates already: its two numbers are edited.
+  bool own_accumulation = false;
 };
 /// What to write into the script, so that it trains by the first way of a plan.
 std::vector<NextStep> ApplyPlan(const std::string& file, const PlannedChange& first);

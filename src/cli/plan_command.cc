@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <chrono>
+#include <ctime>
 #include <memory>
 
 #include "cli/calibration_flag.h"
@@ -25,6 +27,9 @@
 namespace plimsoll {
 namespace {
 
+/// For the search, unless --seconds says otherwise.
+constexpr std::int64_t kSeconds = 20;
+
 struct PlanFlags {
   std::vector<std::string> files;
   ScriptFlags script;
@@ -35,6 +40,7 @@ struct PlanFlags {
   std::optional<std::int64_t> gpus;
   std::optional<std::int64_t> nodes;
   std::optional<Bytes> budget;
+  std::optional<std::int64_t> seconds;
   std::optional<TorchVersion> torch;
   std::optional<std::string> calibration;
   bool keep_numerics = false;
@@ -64,7 +70,7 @@ int WritePage(const std::string& path, const PlanRequest& request, Plan plan) {
   const Result<Trial> trial = Trial::Of(run->setting);
   if (!trial) return Complain(trial.error());
   return WriteOut(path, PageHtml(PlanPage(request, plan, Predict(*trial), PredictedHistory(*trial),
-                                          run->passes)));
+                                          run->micro_batches)));
 }
 
 constexpr std::string_view kOfARecord =
@@ -171,7 +177,8 @@ std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanRequest& request,
     return AfterPlan(asked, outcome);
   }
   const Choice& first = plan.ways.front().choice;
-  outcome.first = {.batch = first.batch, .passes = PassesOf(first)};
+  outcome.first = {.batch = first.batch, .passes = MicroBatchesOf(request.job, first),
+                   .own_accumulation = CapturedPasses(request.job) > 1};
   for (const auto& [lever, value] : first.set) {
     outcome.first->levers.push_back(lever + "=" + value.text());
   }
@@ -217,7 +224,18 @@ int RunPlan(const PlanFlags& flags) {
     if (!samples) return Complain(samples.error());
     request.samples = *samples * request.gpus;
   }
-  progress.Next("trying ways to train");
+  progress.Next("trying configurations");
+  request.out_of_time = [begin = std::chrono::steady_clock::now(), processor = std::clock(),
+                         seconds = double(flags.seconds.value_or(kSeconds))] {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    // On a busy machine it gets the processor time that it would have had.
+    return passed.count() >= seconds &&
+           double(std::clock() - processor) / CLOCKS_PER_SEC >= seconds;
+  };
+  request.progress = [&](std::size_t looked, std::size_t all) {
+    progress.Next(fmt::format("trying configurations, {} of {} combinations of changes", looked,
+                              all));
+  };
   const Result<Plan> plan = FindPlan(request);
   if (!plan) return Complain(plan.error());
   const int printed = flags.json
@@ -247,8 +265,8 @@ Command AddPlan(Flags& declare) {
                 [flags](const std::string& text) { return ReadBatches(text, flags->batches); });
   AddGpuFlag(declare, flags->gpu, "the card, or its memory; that of the capture unless given");
   declare.Count("--global-batch", "N", flags->samples,
-                "samples in each step of the optimizer, in as many passes as it takes; unless "
-                "given, the largest power of two that fits in one",
+                "samples in each step of the optimizer: micro-batch x accumulation x GPUs; unless given, "
+                "the script's own, else the largest power of two that fits in one micro-batch",
                 1, kLargestBatch);
   AddRoomFlag(declare, "--beside", flags->beside, "what other processes hold of the card (70GiB)");
   declare.Count("--gpus", "N", flags->gpus, "so many of the card in each machine", 1, 1024);
@@ -258,6 +276,9 @@ Command AddPlan(Flags& declare) {
       "what PyTorch may hold of the card, as set_per_process_memory_fraction allows (20GiB)");
   declare.Switch("--keep-numerics", flags->keep_numerics,
                  "only what gives the same results: no other precision, no fused optimizer");
+  declare.Count("--seconds", "N", flags->seconds,
+                "when the search ends, if it has not by then: 20 unless given; the answer says so",
+                1, 86400);
   declare.Switch("--explain", flags->explain,
                  "also what each lever is worth, alone and in the first way");
   AddTorchFlag(declare, flags->torch, "the release that will train (2.11)");
@@ -267,7 +288,7 @@ Command AddPlan(Flags& declare) {
   declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
   AddAllowUnknown(declare, flags->allow_unknown);
   declare.Text("--html", "FILE", flags->html,
-               "also a page: memory against time, each point a way, with the lines to type");
+               "also a page: memory against time, each point a configuration, with the lines to type");
   declare.Examples(
       "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64   the fastest ways that fit\n"
       "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64 --keep-numerics\n"

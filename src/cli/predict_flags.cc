@@ -507,8 +507,8 @@ void PredictFlags::AddSettingTo(Flags& flags) {
         "with activation checkpointing: all blocks, every:2, sqrt, or names of blocks "
         "(transformer.h.0,transformer.h.1)");
   lever("--accumulate", "N", kAccumulationLever, "",
-        "passes of forward and backward before each step of the optimizer; the batch is that of "
-        "one pass");
+        "micro-batches in each step of the optimizer, in place of the script's own number; the "
+        "batch is that of one micro-batch");
   lever("--optimizer", "O", kOptimizerLever, "",
         "another optimizer than the captured one (sgd, adamw, adamw:fused, adam8bit, ...)");
   flags.Switch("--ddp", ddp, "as one rank of DistributedDataParallel; the batch is its own");

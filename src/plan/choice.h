@@ -3,6 +3,7 @@
 
 #include <any>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -87,6 +88,10 @@ struct PlanRequest {
   std::int64_t nodes = 1;
   /// Only what gives the same results.
   bool keep_numerics = false;
+  /// Whether the search has to end now. The answer then says how far it came.
+  std::function<bool()> out_of_time = {};
+  /// Called between evaluations: how many of all combinations of changes are looked through.
+  std::function<void(std::size_t, std::size_t)> progress = {};
 };
 
 }  // namespace plimsoll

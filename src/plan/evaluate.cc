@@ -14,6 +14,9 @@ namespace {
 /// MB.
 constexpr std::size_t kMostEventsKept = 20'000;
 constexpr std::size_t kMostEventsOnTwoThreads = 200'000;
+/// Up to so many events in a step, what is shown is run with all its micro-batches, as `predict`
+/// does.
+constexpr std::size_t kMostEventsWhole = 300'000;
 
 /// The part of a choice that makes another step of it; all of it where `whole`.
 std::string KeyOf(const Choice& choice, bool whole) {
@@ -34,32 +37,57 @@ std::optional<Growth> LeakOf(const Trial& trial) {
 
 }  // namespace
 
-Result<Evaluator::Steps> Evaluator::Rewritten(const Choice& choice) const {
+Result<Evaluator::Changed> Evaluator::Rewritten(const Choice& choice) const {
   Result<Job> job = JobOf(request_, choice);
   if (!job) return job.error();
-  const auto one = std::make_shared<const Job>(std::move(*job));
-  return Steps{.one = one, .run = one};
+  return std::make_shared<const Job>(std::move(*job));
 }
 
-// Of all levers this one rewrites last: what the others make of the step is not made again.
-Result<Evaluator::Steps> Evaluator::InPasses(const Changed& one, const Choice& choice) const {
-  if (std::optional<Error> error = Contradiction(choice)) return *error;
-  Job job = CopyOf(*one, 0);
-  const Choice passes = WithPasses({}, PassesRun(choice));
-  if (std::optional<Error> error = Rewrite(job, passes)) return *error;
-  return Steps{.one = one, .run = std::make_shared<const Job>(std::move(job))};
-}
-
-Result<Evaluator::Steps> Evaluator::StepsFor(const Choice& choice) {
-  const auto make = [&]() -> Result<Steps> {
-    if (PassesOf(choice) == 1) return Rewritten(choice);
-    const Result<Steps> one = StepsFor(WithPasses(choice, 1));
-    return one ? InPasses(one->one, choice) : one;
-  };
+/// Every lever but the accumulation.
+Result<Evaluator::Changed> Evaluator::JobFor(const Choice& choice) {
   // Sets of blocks are many, and hardly one is asked for again.
-  if (choice.Sets(kCheckpointingLever.name)) return make();
-  if (IsLong()) return make();
-  return steps_.Get(KeyOf(WithPasses(choice, PassesRun(choice)), false), make);
+  if (IsLong() || choice.Sets(kCheckpointingLever.name)) return Rewritten(choice);
+  return jobs_.Get(KeyOf(choice, false), [&] { return Rewritten(choice); });
+}
+
+int Evaluator::MicroBatchesIn(const Choice& choice, Figures figures) const {
+  const int all = MicroBatchesOf(request_.job, choice);
+  const auto events = request_.job.variants.front().events.size();
+  const bool whole = figures == Figures::kRanges && std::size_t(all) * events <= kMostEventsWhole;
+  return whole ? all : MicroBatchesRun(request_.job, choice);
+}
+
+// Of all levers accumulation rewrites last: what the others make of the step is not made again.
+Result<Evaluator::Steps> Evaluator::Accumulated(const Choice& choice, int micro_batches) {
+  if (std::optional<Error> error = Contradiction(choice)) return *error;
+  const Result<Changed> base = JobFor(choice.Without(kAccumulationLever.name));
+  if (!base) return base.error();
+  const auto with = [&](int number) -> Result<Changed> {
+    if (number == CapturedPasses(request_.job)) return *base;
+    Job job = CopyOf(**base, 0);
+    const Choice only = Choice{}.With(kAccumulationLever.name, MicroBatchesValue(number));
+    if (std::optional<Error> error = Rewrite(job, only)) return *error;
+    return std::make_shared<const Job>(std::move(job));
+  };
+  const Result<Changed> one = with(1);
+  if (!one) return one.error();
+  const Result<Changed> run = micro_batches == 1 ? one : with(micro_batches);
+  if (!run) return run.error();
+  return Steps{.one = *one, .run = *run, .micro_batches = micro_batches};
+}
+
+Result<Evaluator::Steps> Evaluator::StepsFor(const Choice& choice, Figures figures) {
+  const int run = MicroBatchesIn(choice, figures);
+  if (!choice.Sets(kAccumulationLever.name)) {
+    const Result<Changed> job = JobFor(choice);
+    if (!job) return job.error();
+    return Steps{.one = *job, .run = *job, .micro_batches = run};
+  }
+  if (IsLong() || choice.Sets(kCheckpointingLever.name) || figures == Figures::kRanges) {
+    return Accumulated(choice, run);
+  }
+  const Choice as_run = choice.With(kAccumulationLever.name, MicroBatchesValue(run));
+  return accumulated_.Get(KeyOf(as_run, false), [&] { return Accumulated(as_run, run); });
 }
 
 Result<Setting> Evaluator::SettingFor(const Changed& job, const Choice& choice) const {
@@ -77,7 +105,7 @@ Result<Way> Evaluator::EvaluateWhole(const Choice& choice) {
 }
 
 Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
-  const Result<Steps> steps = StepsFor(choice);
+  const Result<Steps> steps = StepsFor(choice, figures);
   if (!steps) return steps.error();
   Result<Setting> setting = SettingFor(steps->run, choice);
   if (!setting) return setting.error();
@@ -87,8 +115,10 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
           .samples = SamplesOf(request_.job, choice),
           .trial = figures == Figures::kRanges ? trial->WithRanges() : trial->Best()};
   way.work = trial->work() + WorkToTime();
+  work_ += way.work;
   if (figures == Figures::kRanges) way.leak = LeakOf(*trial);
-  if (const double further = PassesOf(choice) - PassesRun(choice); further > 0) {
+  const double further = MicroBatchesOf(request_.job, choice) - steps->micro_batches;
+  if (further > 0) {
     const StepDuration first = DurationOf(trial->setting().WithStep(steps->one));
     way.trial.step_us += further * (way.trial.step_us - first.us);
     way.trial.step_low_us += further * (way.trial.step_low_us - first.low_us);
@@ -114,6 +144,10 @@ bool Evaluator::IsLong() const {
   return request_.job.variants.front().events.size() > kMostEventsKept;
 }
 
+bool Evaluator::OutOfTime() const {
+  return request_.out_of_time && request_.out_of_time();
+}
+
 unsigned Evaluator::Threads() const {
   if (!IsLong()) return 0;
   return request_.job.variants.front().events.size() > kMostEventsOnTwoThreads ? 1 : 2;
@@ -125,13 +159,14 @@ Result<double> Evaluator::StepMicroseconds(const Choice& choice) {
 }
 
 Result<double> Evaluator::TimeAnew(const Choice& choice) {
+  work_ += WorkToTime();
   const Result<Steps> steps = StepsFor(choice);
   if (!steps) return steps.error();
   const Result<Setting> setting = SettingFor(steps->run, choice);
   if (!setting) return setting.error();
   const double us = DurationOf(*setting).us;
   const double with_waiting = 1 + ShareOfWaiting(choice);
-  const int further = PassesOf(choice) - PassesRun(choice);
+  const int further = MicroBatchesOf(request_.job, choice) - steps->micro_batches;
   if (further == 0) return us * with_waiting;
   return with_waiting * (us + further * (us - DurationOf(setting->WithStep(steps->one)).us));
 }

@@ -1,6 +1,7 @@
 // What comes of a choice: the step changed as it says, lowered whole and put to the allocator.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,30 +48,40 @@ class Evaluator {
   std::int64_t WorkToTime() const;
   /// Too long for its rewritten forms to be kept.
   bool IsLong() const;
+  /// Whether the time that was given is over.
+  bool OutOfTime() const;
   /// For ParallelFor: each way that is tried holds the job as it rewrote it.
   unsigned Threads() const;
   /// How many were put to the allocator.
   std::size_t evaluations() const { return ways_.size(); }
+  /// What all of it took, in requests put to the allocator.
+  std::int64_t work() const { return work_; }
 
  private:
   using Changed = std::shared_ptr<const Job>;
-  /// In one pass, and in as many as are run: what more of them do is known from these.
+  enum class Figures : bool { kBest, kRanges };
+  /// With one micro-batch, and with as many as are run: the time of further ones is known from
+  /// these.
   struct Steps {
     Changed one;
     Changed run;
+    int micro_batches = 1;
   };
-  Result<Steps> StepsFor(const Choice& choice);
-  Result<Steps> Rewritten(const Choice& choice) const;
-  Result<Steps> InPasses(const Changed& one, const Choice& choice) const;
-  enum class Figures : bool { kBest, kRanges };
+  Result<Steps> StepsFor(const Choice& choice, Figures figures = Figures::kBest);
+  Result<Steps> Accumulated(const Choice& choice, int micro_batches);
+  Result<Changed> JobFor(const Choice& choice);
+  Result<Changed> Rewritten(const Choice& choice) const;
+  int MicroBatchesIn(const Choice& choice, Figures figures) const;
   Result<Way> EvaluateAnew(const Choice& choice, Figures figures);
   Result<Setting> SettingFor(const Changed& job, const Choice& choice) const;
   Result<double> TimeAnew(const Choice& choice);
 
   const PlanRequest& request_;
-  Memo<std::string, Result<Steps>> steps_;
+  Memo<std::string, Result<Changed>> jobs_;
+  Memo<std::string, Result<Steps>> accumulated_;
   Memo<std::string, Result<double>> times_;
   Memo<std::string, Result<Way>> ways_;
+  std::atomic<std::int64_t> work_ = 0;
 };
 
 }  // namespace plimsoll

@@ -10,7 +10,7 @@ namespace plimsoll {
 namespace {
 
 std::vector<Choice> AllChoices(const PlanRequest& request, Numerics most) {
-  std::vector<Choice> choices = {StartOf(request)};
+  std::vector<Choice> choices = {Together(request, StartOf(request))};
   for (const PlanLever* lever : Levers()) {
     if (lever->worth_trying == nullptr) continue;
     const std::size_t before = choices.size();
@@ -58,9 +58,10 @@ std::size_t LeaveOutUnaffordable(std::vector<Choice>& choices, const Evaluator& 
                                  WorkBudget& budget) {
   constexpr std::int64_t kShare = 3;
   constexpr std::int64_t kLeast = 4;
-  const std::int64_t affordable =
+  std::int64_t affordable =
       std::max(kLeast, budget.left() / kShare / std::max<std::int64_t>(1, evaluator.WorkToTime()));
   const auto all = static_cast<std::int64_t>(choices.size());
+  if (evaluator.OutOfTime()) affordable = kLeast;
   budget.Spend(std::min(affordable, all) * evaluator.WorkToTime());
   if (all <= affordable) return 0;
   std::stable_sort(choices.begin(), choices.end(),
@@ -72,9 +73,35 @@ std::size_t LeaveOutUnaffordable(std::vector<Choice>& choices, const Evaluator& 
 }  // namespace
 
 Choice StartOf(const PlanRequest& request) {
-  const std::int64_t batch = request.samples / CapturedPasses(request.job) / request.gpus;
-  if (request.gpus == 1) return {.batch = batch};
-  return Choice{.batch = batch}.With(kParallelLever.name, DataParallelValue(request.gpus));
+  const std::int64_t of_gpu = request.samples / request.gpus;
+  Choice start{.batch = of_gpu};
+  if (const int captured = CapturedPasses(request.job); of_gpu % captured == 0) {
+    start.batch = of_gpu / captured;
+  } else {
+    start = WithMicroBatches(request.job, start, 1);
+  }
+  if (request.gpus == 1) return start;
+  return start.With(kParallelLever.name, DataParallelValue(request.gpus));
+}
+
+Choice Split(const Job& job, const Choice& choice, int micro_batches) {
+  Choice split = WithMicroBatches(job, choice, micro_batches);
+  split.batch = choice.batch * MicroBatchesOf(job, choice) / micro_batches;
+  return split;
+}
+
+Choice Together(const PlanRequest& request, const Choice& choice) {
+  if (MicroBatchesOf(request.job, choice) == 1 || !CanSplit(request)) return choice;
+  return Split(request.job, choice, 1);
+}
+
+bool CanSplit(const PlanRequest& request) {
+  return (!request.keep_numerics || AccumulationKeepsResults(request.job)) &&
+         !CannotAccumulate(request.job);
+}
+
+Numerics NumericsOfFamily(const PlanRequest& request, const Choice& base) {
+  return NumericsOf(request.job, base.Without(kAccumulationLever.name));
 }
 
 Choice WithLever(const PlanRequest& request, const Choice& choice, const PlanLever& lever,
@@ -96,7 +123,7 @@ Result<Families> FamiliesOf(const PlanRequest& request, Numerics least, Numerics
                             std::set<std::string>& refused) {
   std::vector<Choice> choices = AllChoices(request, most);
   std::erase_if(choices,
-                [&](const Choice& choice) { return NumericsOf(request.job, choice) < least; });
+                [&](const Choice& choice) { return NumericsOfFamily(request, choice) < least; });
   const std::size_t left_out = LeaveOutUnaffordable(choices, evaluator, budget);
   std::vector<std::optional<Result<double>>> times(choices.size());
   ParallelFor(

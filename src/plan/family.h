@@ -1,4 +1,4 @@
-// Ways that differ in passes and checkpoints alone: every other lever is set.
+// Ways that differ in micro-batches and checkpoints alone: every other lever is set.
 #pragma once
 
 #include <set>
@@ -12,14 +12,21 @@
 namespace plimsoll {
 
 struct Family {
-  /// All samples of a GPU in one pass.
+  /// In as few micro-batches as can be.
   Choice base;
   /// No way of the family takes less for a sample, in microseconds.
   double least_us = 0;
 };
 
-/// The job as it was captured, with all samples in one pass; on several GPUs, with DDP.
+/// The job as it was captured, with its own micro-batches where these divide the samples; on
+/// several GPUs, with DDP.
 Choice StartOf(const PlanRequest& request);
+/// The same samples in another number of micro-batches.
+Choice Split(const Job& job, const Choice& choice, int micro_batches);
+/// Whether the job may be run in another number of micro-batches.
+bool CanSplit(const PlanRequest& request);
+/// The same in one micro-batch, or in those of the capture where there is no other way.
+Choice Together(const PlanRequest& request, const Choice& choice);
 
 /// The same with one lever set (null: as captured), and as many samples in one pass as that leaves
 /// to a GPU.
@@ -38,6 +45,9 @@ struct Families {
 Result<Families> FamiliesOf(const PlanRequest& request, Numerics least, Numerics most,
                             Evaluator& evaluator, WorkBudget& budget,
                             std::set<std::string>& refused);
+
+/// What the levers of the family do to results, whatever the number of micro-batches does.
+Numerics NumericsOfFamily(const PlanRequest& request, const Choice& base);
 
 /// A lever that this job does not allow is left out, and the reason is told. An error without any
 /// lever is one of the job.

@@ -1,15 +1,16 @@
 #include "plan/family_search.h"
 
 #include <algorithm>
+#include <functional>
 
-#include "job/transforms/accumulate.h"
 #include "plan/checkpoint_model.h"
 #include "plan/planned_run.h"
 
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kMostPasses = 10;
+constexpr std::int64_t kMostMicroBatches = 4096;
+constexpr double kFarApart = 1.3;
 /// For each choice of modules to checkpoint.
 constexpr int kReplays = 6;
 /// What a model of checkpoints takes, as many times as the time of a step does.
@@ -19,15 +20,34 @@ constexpr double kSelectiveGain = 0.98;
 /// torch.utils.checkpoint.create_selective_checkpoint_contexts
 constexpr TorchVersion kFirstSelective = {2, 4};
 
-Choice InPasses(const Choice& base, int passes) {
-  Choice choice = WithPasses(base, passes);
-  choice.batch = base.batch / passes;
-  return choice;
-}
-
 int ReplaysWithin(const WorkBudget& budget, const Way& plain) {
   const std::int64_t affordable = budget.left() / std::max<std::int64_t>(1, plain.work);
   return static_cast<int>(std::clamp<std::int64_t>(affordable, 1, kReplays));
+}
+
+/// The first index from `begin` to `end` for which `holds`, which then holds for all that follow;
+/// `end` where it holds for none. The last is asked first: it decides whether there is any.
+Result<std::size_t> FirstThat(std::size_t begin, std::size_t end,
+                              const std::function<Result<bool>(std::size_t)>& holds) {
+  std::size_t found = end;
+  while (begin < found) {
+    const std::size_t at = found == end ? end - 1 : begin + (found - begin) / 2;
+    const Result<bool> is = holds(at);
+    if (!is) return is.error();
+    if (!*is && found == end) return end;
+    (*is ? found : begin) = *is ? at : at + 1;
+  }
+  return found;
+}
+
+/// Without those that are hardly more than the one before: each is modelled and replayed.
+std::vector<int> Thinned(const std::vector<int>& growing) {
+  std::vector<int> thinned;
+  for (const int number : growing) {
+    const bool far = thinned.empty() || number >= kFarApart * thinned.back();
+    if (far || number == growing.back()) thinned.push_back(number);
+  }
+  return thinned;
 }
 
 LeverSet WithCheckpoints(const Choice& choice) {
@@ -44,53 +64,52 @@ CheckpointScore ScoreOf(const Way& way) {
           .us = way.trial.step_us};
 }
 
-/// In how many passes the samples can be gone through: divisors, few of them.
-std::vector<int> FamilySearch::PassesFor(const Choice& base) const {
-  if (Contradiction(InPasses(base, 2)) ||
-      CannotAccumulate(request_.job, request_.job.variants.front()) ||
-      (request_.keep_numerics && !PassesKeepResults(request_.job))) {
-    return {1};
+/// Divisors of the samples of a GPU, growing.
+std::vector<int> FamilySearch::NumbersOfMicroBatches(const Choice& base) const {
+  const int least = MicroBatchesOf(request_.job, base);
+  if (least > 1 || !CanSplit(request_) || Contradiction(Split(request_.job, base, 2))) {
+    return {least};
   }
-  std::vector<int> passes;
-  for (std::int64_t n = 1; n <= base.batch && n <= 4096 && passes.size() < kMostPasses; ++n) {
-    if (base.batch % n == 0) passes.push_back(static_cast<int>(n));
+  std::vector<int> numbers;
+  for (std::int64_t n = 1; n <= std::min(base.batch, kMostMicroBatches); ++n) {
+    if (base.batch % n == 0) numbers.push_back(static_cast<int>(n));
   }
-  return passes;
+  return numbers;
 }
 
 std::optional<Error> FamilySearch::Plain(const Family& family, Standings standings,
                                          WorkBudget& budget, std::vector<Way>& found) {
-  const auto evaluate = [&](int passes) -> Result<bool> {
-    const Result<Way> outcome = evaluator_.Evaluate(InPasses(family.base, passes));
+  const std::vector<int> numbers = NumbersOfMicroBatches(family.base);
+  const auto fits = [&](std::size_t at) -> Result<bool> {
+    const Result<Way> outcome = evaluator_.Evaluate(Split(request_.job, family.base, numbers[at]));
     if (!outcome) return outcome.error();
     found.push_back(*outcome);
     budget.Spend(outcome->work);
     return outcome->SurelyFits();
   };
-  const Result<bool> in_one = evaluate(1);
-  if (!in_one) return in_one.error();
-  if (*in_one) return std::nullopt;
-  std::vector<int> passes;
-  for (const int n : PassesFor(family.base)) {
-    if (n == 1) continue;
-    if (budget.spent()) break;
-    const Choice choice = InPasses(family.base, n);
+  const Result<bool> together = fits(0);
+  if (!together) return together.error();
+  if (*together || numbers.size() == 1) return std::nullopt;
+  const auto is_slow = [&](std::size_t at) -> Result<bool> {
+    const Choice choice = Split(request_.job, family.base, numbers[at]);
     const Result<double> us = evaluator_.StepMicroseconds(choice);
     if (!us) return us.error();
     budget.Spend(evaluator_.WorkToTime());
-    if (*us / double(SamplesOf(request_.job, choice)) < standings.Limit(SetBy(choice)))
-      passes.push_back(n);
+    return *us / double(SamplesOf(request_.job, choice)) >= standings.Limit(SetBy(choice));
+  };
+  // More micro-batches take more time and less memory.
+  std::size_t end = numbers.size();
+  if (standings.Best() != Standings::kNone) {
+    const Result<std::size_t> slow = FirstThat(1, end, is_slow);
+    if (!slow) return slow.error();
+    end = *slow;
   }
-  // More passes take more time and less memory: the most of them decide whether any fit.
-  std::size_t fails = 0;
-  for (std::size_t fits = passes.size(); fits > fails && !budget.spent();) {
-    const std::size_t middle = fits == passes.size() ? fits - 1 : fails + (fits - fails) / 2;
-    const Result<bool> in_so_many = evaluate(passes[middle]);
-    if (!in_so_many) return in_so_many.error();
-    if (!*in_so_many && fits == passes.size()) return std::nullopt;
-    *in_so_many ? fits = middle : fails = middle + 1;
-  }
-  return std::nullopt;
+  const Result<std::size_t> first = FirstThat(1, end, fits);
+  return first ? std::nullopt : std::optional<Error>(first.error());
+}
+
+bool FamilySearch::Ends(const WorkBudget& budget) const {
+  return budget.spent() || evaluator_.OutOfTime();
 }
 
 /// The modules to checkpoint are those of the job without other levers: what these change in memory
@@ -112,9 +131,9 @@ Result<std::vector<FamilySearch::Candidate>> FamilySearch::Candidates(const Fami
                                                                       WorkBudget& budget,
                                                                       std::vector<Way>& found) {
   std::vector<Candidate> candidates;
-  for (const int passes : PassesFor(family.base)) {
-    if (budget.spent()) break;
-    const Choice choice = InPasses(family.base, passes);
+  for (const int number : Thinned(NumbersOfMicroBatches(family.base))) {
+    if (Ends(budget)) break;
+    const Choice choice = Split(request_.job, family.base, number);
     const double limit_us = standings.Limit(WithCheckpoints(choice));
     const Result<double> us = evaluator_.StepMicroseconds(choice);
     if (!us) return us.error();
@@ -130,7 +149,7 @@ Result<std::vector<FamilySearch::Candidate>> FamilySearch::Candidates(const Fami
     const CheckpointSets& sets = SetsFor(choice);
     if (sets.empty()) break;
     const double least_us =
-        LeastTime(sets, ScoreOf(*plain), passes) / double(SamplesOf(request_.job, choice));
+        LeastTime(sets, ScoreOf(*plain), number) / double(SamplesOf(request_.job, choice));
     if (least_us < limit_us || limit_us == Standings::kNone)
       candidates.push_back({*plain, least_us});
   }
@@ -143,7 +162,7 @@ std::optional<Error> FamilySearch::Checkpointed(const Family& family, Standings 
   if (!candidates) return candidates.error();
   std::stable_sort(candidates->begin(), candidates->end(),
                    [](const Candidate& a, const Candidate& b) { return a.least_us < b.least_us; });
-  // The most passes take the least memory: they decide whether anything fits at all.
+  // The most micro-batches take the least memory: they decide whether anything fits at all.
   if (standings.Best() == Standings::kNone) {
     std::stable_sort(candidates->begin(), candidates->end(),
                      [](const Candidate& a, const Candidate& b) {
@@ -153,7 +172,7 @@ std::optional<Error> FamilySearch::Checkpointed(const Family& family, Standings 
   for (const Candidate& candidate : *candidates) {
     const double limit_us = standings.Limit(WithCheckpoints(candidate.plain.choice));
     if (candidate.least_us >= limit_us && limit_us < Standings::kNone) continue;
-    if (budget.spent()) break;
+    if (Ends(budget)) break;
     const Result<bool> helps = CheckpointOne(candidate.plain, budget, found, limit_us);
     if (!helps) return helps.error();
     standings.Add(found.back());
@@ -170,11 +189,11 @@ Result<bool> FamilySearch::CheckpointOne(const Way& plain, WorkBudget& budget,
   const Result<CheckpointChoice> whole = Choose(sets, plain, most_us, budget, found);
   if (!whole) return whole.error();
   if (whole->modules.empty()) return !whole->model_fails;
-  if (!CanBeSelective(plain.choice) || !whole->score.fits || budget.spent()) return true;
+  if (!CanBeSelective(plain.choice) || !whole->score.fits || Ends(budget)) return true;
   budget.Spend(kModelling * evaluator_.WorkToTime());
   const CheckpointSets& in_part = SetsFor(plain.choice, true);
   const double worth_it_us = kSelectiveGain * whole->score.us;
-  if (LeastTime(in_part, ScoreOf(plain), PassesOf(plain.choice)) >= worth_it_us) return true;
+  if (LeastTime(in_part, ScoreOf(plain), MicroBatchesOf(request_.job, plain.choice)) >= worth_it_us) return true;
   const std::size_t so_far = found.size();
   const Result<CheckpointChoice> selective = Choose(in_part, plain, worth_it_us, budget, found);
   if (!selective) return selective.error();
@@ -194,10 +213,11 @@ Result<CheckpointChoice> FamilySearch::Choose(const CheckpointSets& sets, const 
     budget.Spend(outcome->work);
     return ScoreOf(*outcome);
   };
-  Result<CheckpointChoice> best = BestCheckpoints(sets, ScoreOf(plain), score,
-                                                  {.replays = ReplaysWithin(budget, plain),
-                                                   .most_us = most_us,
-                                                   .passes = PassesOf(plain.choice)});
+  Result<CheckpointChoice> best =
+      BestCheckpoints(sets, ScoreOf(plain), score,
+                      {.replays = ReplaysWithin(budget, plain),
+                       .most_us = most_us,
+                       .passes = MicroBatchesOf(request_.job, plain.choice)});
   if (!best || best->modules.empty()) return best;
   const Result<Way> outcome = with(best->modules);
   if (!outcome) return outcome.error();

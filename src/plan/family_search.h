@@ -1,4 +1,4 @@
-// The best ways of one family: in how few passes it fits, and with which modules checkpointed.
+// The best ways of one family: in how few micro-batches it fits, and with which modules checkpointed.
 #pragma once
 
 #include <memory>
@@ -22,10 +22,10 @@ class FamilySearch {
   FamilySearch(const PlanRequest& request, Evaluator& evaluator)
       : request_(request), evaluator_(evaluator) {}
 
-  /// In one pass, and in as few as fit.
+  /// In one micro-batch, and in as few as fit.
   std::optional<Error> Plain(const Family& family, Standings standings, WorkBudget& budget,
                              std::vector<Way>& found);
-  /// With checkpoints, for each number of passes that does not fit without.
+  /// With checkpoints, for each number of micro-batches that does not fit without.
   std::optional<Error> Checkpointed(const Family& family, Standings standings, WorkBudget& budget,
                                     std::vector<Way>& found);
   /// The best modules to checkpoint in what does not fit without, below a time for a sample.
@@ -43,7 +43,8 @@ class FamilySearch {
   Result<std::vector<Candidate>> Candidates(const Family& family, const Standings& standings,
                                             WorkBudget& budget, std::vector<Way>& found);
 
-  std::vector<int> PassesFor(const Choice& base) const;
+  bool Ends(const WorkBudget& budget) const;
+  std::vector<int> NumbersOfMicroBatches(const Choice& base) const;
   /// `selective`: blocks also in part.
   const CheckpointSets& SetsFor(const Choice& choice, bool selective = false);
   /// The best of these sets below a time for a step; appended to `found`, if there is one.

@@ -3,21 +3,53 @@
 #include <algorithm>
 #include <set>
 
+#include "plan/lever.h"
 #include "plan/standings.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr std::size_t kMostWays = 6;
+/// Times are not known more closely: of those within it the larger micro-batch comes first.
+constexpr double kAsFast = 1.03;
 
-/// The fastest of each set of levers, but for those that nobody would take: something about as fast
+/// Batch norm over a single sample: it trains badly, however fast.
+bool NormalisesOneSample(const Job& job, const Way& way) {
+  return way.choice.batch == 1 && !AccumulationKeepsResults(job);
+}
+
+/// Of `ways`, the fastest first, what comes first of all: the largest micro-batch among those that
+/// are as fast as the fastest.
+std::vector<Way>::iterator FirstOf(std::vector<Way>::iterator begin,
+                                   std::vector<Way>::iterator end) {
+  const double limit_us = kAsFast * begin->MicrosecondsPerSample();
+  auto first = begin;
+  for (auto it = begin; it != end && it->MicrosecondsPerSample() <= limit_us; ++it) {
+    if (it->choice.batch > first->choice.batch) first = it;
+  }
+  return first;
+}
+
+std::vector<Way> Ranked(const Job& job, std::vector<Way> ways) {
+  const auto normal = std::ranges::stable_partition(ways, [&](const Way& way) {
+                        return !NormalisesOneSample(job, way);
+                      }).begin();
+  for (auto it = ways.begin(); it != ways.end(); ++it) {
+    const auto end = it < normal ? normal : ways.end();
+    const auto first = FirstOf(it, end);
+    std::rotate(it, first, first + 1);
+  }
+  return ways;
+}
+
+/// The first of each set of levers, but for those that nobody would take: something about as fast
 /// sets fewer.
-std::vector<Way> Ways(const std::vector<Way>& fastest_first) {
+std::vector<Way> Ways(const std::vector<Way>& ranked) {
   Standings standings;
-  for (const Way& outcome : fastest_first) standings.Add(outcome);
+  for (const Way& outcome : ranked) standings.Add(outcome);
   std::set<LeverSet> seen;
   std::vector<Way> ways;
-  for (const Way& outcome : fastest_first) {
+  for (const Way& outcome : ranked) {
     const LeverSet levers = SetBy(outcome.choice);
     const double us = outcome.MicrosecondsPerSample();
     if (!seen.insert(levers).second || standings.IsNeedless(levers, us)) continue;
@@ -46,7 +78,7 @@ std::vector<Way> Frontier(const std::vector<Way>& fastest_first, const Way& firs
 
 }  // namespace
 
-void ArrangeWays(std::vector<Way> found, Plan& plan) {
+void ArrangeWays(const Job& job, std::vector<Way> found, Plan& plan) {
   for (const Way& outcome : found) {
     if (!outcome.SurelyFits() && (!plan.closest || outcome.trial.needs.device.best <
                                                        plan.closest->trial.needs.device.best)) {
@@ -60,7 +92,7 @@ void ArrangeWays(std::vector<Way> found, Plan& plan) {
     const double b_speed = b.SamplesPerSecond();
     return a_speed != b_speed ? a_speed > b_speed : a.choice.set.size() < b.choice.set.size();
   });
-  plan.ways = Ways(found);
+  plan.ways = Ways(Ranked(job, found));
   plan.frontier.clear();
   if (plan.ways.empty()) return;
   plan.frontier = Frontier(found, plan.ways.front());

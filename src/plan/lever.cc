@@ -119,7 +119,7 @@ struct Conflict {
 /// each other, which depends on the step (NotCheckpointed).
 const Conflict kConflicts[] = {
     {&kAccumulationLever, &kOptimizerLever,
-     [](const Choice& choice) { return PassesOf(choice) > 1 && StepsInBackward(choice); },
+     [](const Choice& choice) { return SetsAccumulation(choice) && StepsInBackward(choice); },
      "a gradient that is let go when it is complete cannot be added to"},
     {&kLossLever, &kParallelLever, SplitsTheModel,
      "FSDP and pipelines hand a weight to its own layer alone"},

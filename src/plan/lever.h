@@ -81,7 +81,7 @@ extern const PlanLever kLossLever;
 
 // Values that the search, or a flag of its own, sets; each made by its lever.
 
-LeverValue PassesValue(int passes);
+LeverValue MicroBatchesValue(int micro_batches);
 LeverValue ModulesValue(const std::vector<std::string>& modules);
 /// DistributedDataParallel on so many GPUs.
 LeverValue DataParallelValue(std::int64_t ranks);
@@ -91,10 +91,16 @@ LeverValue DataParallelAsWritten();
 // What levers, and those who set them, need to know of one another; each answered by the lever that
 // is asked about.
 
-/// Passes before each step of the optimizer.
-int PassesOf(const Choice& choice);
-/// Whether several passes give the results of one.
-bool PassesKeepResults(const Job& job);
+/// Micro-batches in each step of the optimizer: what the choice sets, else what was captured.
+int MicroBatchesOf(const Job& job, const Choice& choice);
+/// The same choice with another number of them; that of the capture sets nothing.
+Choice WithMicroBatches(const Job& job, const Choice& choice, int micro_batches);
+/// Why the job cannot be run with another number of micro-batches; nothing where it can.
+std::optional<Error> CannotAccumulate(const Job& job);
+/// Whether results are the same for any number of micro-batches.
+bool AccumulationKeepsResults(const Job& job);
+/// Whether the choice itself sets more than one micro-batch.
+bool SetsAccumulation(const Choice& choice);
 /// In each step of the optimizer, on all GPUs together.
 std::int64_t SamplesOf(const Job& job, const Choice& choice);
 /// How many GPUs share the job; 0 where that is not told, and of pipelines.
@@ -148,7 +154,7 @@ std::optional<Error> Configure(PredictOptions& options, const Choice& choice);
 /// "optimizer=adamw:fused" into the choice.
 std::optional<Error> ReadSetting(std::string_view text, Choice& choice);
 
-/// Of the captured step, whatever the choice adds.
+/// Micro-batches of the captured step.
 inline int CapturedPasses(const Job& job) { return job.variants.front().passes; }
 
 inline Numerics SameResults(const Job&, const LeverValue&) { return Numerics::kSame; }

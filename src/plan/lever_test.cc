@@ -100,7 +100,7 @@ TEST(PlanLevers, SettingsThatAreNoneAreRefused) {
 }
 
 TEST(PlanLevers, WhatTheSearchSetsIsWhatCanBeTyped) {
-  EXPECT_EQ(PassesValue(4), *kAccumulationLever.parse("4"));
+  EXPECT_EQ(MicroBatchesValue(4), *kAccumulationLever.parse("4"));
   EXPECT_EQ(ModulesValue({"h.0", "h.1"}), *kCheckpointingLever.parse("h.0,h.1"));
   EXPECT_EQ(DataParallelValue(4), *kParallelLever.parse("ddp:4"));
   EXPECT_EQ(DataParallelAsWritten(), *kParallelLever.parse("ddp"));
@@ -119,8 +119,8 @@ TEST(PlanLevers, ADropoutOfImagesInAnotherFormatHasAnotherMask) {
 }
 
 TEST(PlanLevers, AnswerWhatOthersAskOfThem) {
-  EXPECT_EQ(PassesOf({}), 1);
-  EXPECT_EQ(PassesOf(WithSettings({}, {"accumulation=3"})), 3);
+  EXPECT_FALSE(SetsAccumulation({}));
+  EXPECT_TRUE(SetsAccumulation(WithSettings({}, {"accumulation=3"})));
   EXPECT_FALSE(StepsInBackward({}));
   EXPECT_TRUE(StepsInBackward(WithSettings({}, {"optimizer=sgd:in_backward:fused"})));
   EXPECT_FALSE(SplitsTheModel(WithSettings({}, {"parallel=zero2:4"})));
@@ -183,7 +183,7 @@ TEST(PlanLevers, WhatDoesNotGoTogetherIsSaidInTheirOwnWords) {
 }
 
 TEST(PlanLevers, AValueOfOneLeverIsNoneOfAnother) {
-  EXPECT_DEATH(kLossLever.fields({}, PassesValue(2)), "internal error");
+  EXPECT_DEATH(kLossLever.fields({}, MicroBatchesValue(2)), "internal error");
 }
 
 }  // namespace

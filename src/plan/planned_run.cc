@@ -6,11 +6,15 @@
 
 namespace plimsoll {
 
-int PassesRun(const Choice& choice) { return std::min(PassesOf(choice), kPassesRun); }
+namespace {
 
-Choice WithPasses(const Choice& choice, int passes) {
-  if (passes == 1) return choice.Without(kAccumulationLever.name);
-  return choice.With(kAccumulationLever.name, PassesValue(passes));
+constexpr int kMostRun = 2;
+
+}  // namespace
+
+int MicroBatchesRun(const Job& job, const Choice& choice) {
+  const int all = MicroBatchesOf(job, choice);
+  return choice.Sets(kAccumulationLever.name) ? std::min(all, kMostRun) : all;
 }
 
 Result<Job> JobOf(const PlanRequest& request, const Choice& choice) {
@@ -31,15 +35,15 @@ Result<PredictOptions> OptionsOf(const PlanRequest& request, const Choice& choic
 }
 
 Result<PlannedRun> RunOf(const PlanRequest& request, const Choice& choice) {
-  const int passes = PassesRun(choice);
-  Result<Job> job = JobOf(request, WithPasses(choice, passes));
+  const int run = MicroBatchesRun(request.job, choice);
+  Result<Job> job = JobOf(request, WithMicroBatches(request.job, choice, run));
   if (!job) return job.error();
   const Result<PredictOptions> options = OptionsOf(request, choice);
   if (!options) return options.error();
   Result<Setting> setting =
       MakeSetting(std::make_shared<const Job>(std::move(*job)), request.gpu, *options);
   if (!setting) return setting.error();
-  return PlannedRun{.setting = std::move(*setting), .passes = passes};
+  return PlannedRun{.setting = std::move(*setting), .micro_batches = run};
 }
 
 }  // namespace plimsoll

@@ -5,12 +5,9 @@
 
 namespace plimsoll {
 
-/// After the second pass nothing new happens to memory, and each further one takes as long.
-inline constexpr int kPassesRun = 2;
-int PassesRun(const Choice& choice);
-
-/// The same choice in so many passes of the same batch.
-Choice WithPasses(const Choice& choice, int passes);
+/// How many micro-batches of a step are run. After the second one nothing new happens to memory,
+/// and each further one takes as long. Those of the capture are all run.
+int MicroBatchesRun(const Job& job, const Choice& choice);
 
 /// The job's step in the precision of the choice, and in no other, rewritten as the choice says.
 Result<Job> JobOf(const PlanRequest& request, const Choice& choice);
@@ -19,8 +16,8 @@ Result<PredictOptions> OptionsOf(const PlanRequest& request, const Choice& choic
 
 struct PlannedRun {
   Setting setting;
-  /// Of each step of the optimizer; the choice may have more, which only repeat the last.
-  int passes = 1;
+  /// Micro-batches in each step; the choice may have more, which repeat the last.
+  int micro_batches = 1;
 };
 
 Result<PlannedRun> RunOf(const PlanRequest& request, const Choice& choice);

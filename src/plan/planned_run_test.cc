@@ -41,12 +41,12 @@ TEST_F(PlannedRunTest, TakesWhatThePlanSays) {
   ExpectSameMemory(WithSettings({.batch = 4}, {"accumulation=4"}));
 }
 
-TEST_F(PlannedRunTest, PassesThatRepeatTheLastAreLeftOut) {
-  EXPECT_EQ(RunOf(request_, {.batch = 16})->passes, 1);
+TEST_F(PlannedRunTest, MicroBatchesThatRepeatTheLastAreLeftOut) {
+  EXPECT_EQ(RunOf(request_, {.batch = 16})->micro_batches, 1);
   const Choice many = WithSettings({.batch = 1}, {"accumulation=16"});
   const Result<PlannedRun> run = RunOf(request_, many);
   ASSERT_TRUE(run.ok());
-  EXPECT_EQ(run->passes, 2);
+  EXPECT_EQ(run->micro_batches, 2);
   EXPECT_EQ(run->setting.batch, 1);
 }
 

@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "job/answer/max_batch.h"
 #include "job/parallel/collective.h"
+#include "job/transforms/checkpoint_blocks.h"
 #include "plan/family.h"
 #include "plan/family_search.h"
 #include "plan/frontier.h"
@@ -30,6 +31,8 @@ constexpr std::int64_t kWorkForWays = 70'000'000;
 constexpr std::int64_t kWorkForOtherwise = 10'000'000;
 constexpr std::int64_t kWorkForSingles = 10'000'000;
 constexpr std::int64_t kWorkForRanges = 15'000'000;
+/// A long step takes so many times as much: every combination of changes is looked through.
+constexpr std::int64_t kForLong = 20;
 
 /// Without checkpoints first: that is soon known, and says how fast checkpoints have to be.
 class Search {
@@ -52,16 +55,21 @@ class Search {
       break;
     }
     if (std::optional<Error> error = Singles(plan)) return *error;
+    if (standings_.Best() == Standings::kNone) {
+      if (std::optional<Error> error = FindSmallest()) return *error;
+    }
     do {
-      ArrangeWays(found_, plan);
+      ArrangeWays(request_.job, found_, plan);
     } while (!plan.ways.empty() && FindWorth(plan));
     if (std::optional<Error> error = MakeWhole(plan)) return *error;
     if (PutLeaksLast(plan)) FindWorth(plan);
     if (plan.closest) FindCard(plan);
     plan.refused.assign(refused_.begin(), refused_.end());
     plan.evaluations = evaluator_.evaluations();
+    plan.work = evaluator_.work();
     plan.combinations = combinations_;
     plan.left_out = left_out_;
+    plan.out_of_time = evaluator_.OutOfTime() && left_out_ > 0;
     return plan;
   }
 
@@ -125,6 +133,29 @@ class Search {
     return std::nullopt;
   }
 
+  /// The smallest configurations until one fits, whatever was spent by then: without them nothing
+  /// is said not to fit.
+  std::optional<Error> FindSmallest() {
+    WorkBudget budget(evaluator_.WorkToTime());
+    Result<Families> families =
+        FamiliesOf(request_, Numerics::kSame, Tiers().back(), evaluator_, budget, refused_);
+    if (!families) return families.error();
+    for (const Family& family : families->all) {
+      const Choice smallest =
+          CanSplit(request_) ? Split(request_.job, family.base, int(family.base.batch)) : family.base;
+      const Choice recomputed =
+          smallest.With(kCheckpointingLever.name, ModulesValue(CheckpointBlocks(
+              request_.job, VariantOf(request_.job, smallest))));
+      for (const Choice& choice : {smallest, recomputed}) {
+        const Result<Way> way = evaluator_.Evaluate(choice);
+        if (way) Keep(*way);
+        if (!way && !CannotBeDone(choice, way.error(), refused_)) return way.error();
+      }
+      if (standings_.Best() != Standings::kNone) return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
   using HowToSearch = std::optional<Error> (FamilySearch::*)(const Family&, Standings, WorkBudget&,
                                                              std::vector<Way>&);
 
@@ -140,7 +171,8 @@ class Search {
         if (!now.empty() && SetBy(now.back()->base) == SetBy(families[i].base)) break;
         now.push_back(&families[i]);
       }
-      if (budget_.spent()) {
+      if (request_.progress) request_.progress(i, families.size());
+      if (budget_.spent() || evaluator_.OutOfTime()) {
         left_out += now.size();
         continue;
       }
@@ -167,7 +199,7 @@ class Search {
     const bool may_win = family.least_us < standings_.Best();
     return family.least_us < standings_.Limit(SetBy(family.base)) &&
            (may_win || place < kFamiliesAnyway ||
-            NumericsOf(request_.job, family.base) == Numerics::kSame);
+            NumericsOfFamily(request_, family.base) == Numerics::kSame);
   }
 
   void Keep(Way outcome) {
@@ -191,11 +223,11 @@ class Search {
 
   /// The fastest that fits with one lever and no other.
   std::optional<Error> Singles(Plan& plan) {
-    const Family captured{.base = StartOf(request_)};
+    const Family captured{.base = Together(request_, StartOf(request_))};
     std::vector<Way> tried;
     WorkBudget budget(Allowed(kWorkForSingles));
     if (std::optional<Error> error = within_.Plain(captured, {}, budget, tried)) return error;
-    if (!tried.front().SurelyFits() && !budget.spent()) {
+    if (!tried.front().SurelyFits() && !budget.spent() && !evaluator_.OutOfTime()) {
       const Way in_one_pass = tried.front();
       if (const auto helps = within_.CheckpointOne(in_one_pass, budget, tried); !helps)
         return helps.error();
@@ -204,6 +236,7 @@ class Search {
     const auto affordable =
         static_cast<std::size_t>(budget.left() / std::max<std::int64_t>(1, tried.front().work));
     if (choices.size() > affordable) choices.resize(affordable);
+    if (evaluator_.OutOfTime()) choices.clear();
     std::vector<std::optional<Result<Way>>> outcomes(choices.size());
     ParallelFor(
         choices.size(), [&](std::size_t i) { outcomes[i] = evaluator_.Evaluate(choices[i]); },
@@ -243,17 +276,24 @@ class Search {
     const Choice start = StartOf(request_);
     bool faster = false;
     plan.worth.clear();
-    if (budget_.spent()) return false;
+    if (budget_.spent() || evaluator_.OutOfTime()) return false;
     for (const PlanLever* lever : Changed(first.choice)) {
       const Choice alone = WithLever(request_, start, *lever, first.choice.Find(lever->name));
       const Choice without = WithLever(request_, first.choice, *lever, start.Find(lever->name));
-      // What rests on another lever cannot stand alone.
+      // What rests on another lever cannot stand alone; not every number of samples can be split.
+      if (SamplesOf(request_.job, alone) != request_.samples ||
+          SamplesOf(request_.job, without) != request_.samples) {
+        continue;
+      }
       const Result<Way> a = evaluator_.Evaluate(alone);
       const Result<Way> w = evaluator_.Evaluate(without);
       if (!a || !w) continue;
       plan.worth.push_back({lever, *a, *w});
+      const bool is_new = std::ranges::none_of(
+          found_, [&](const Way& known) { return known.choice == without; });
       const bool better =
-          w->SurelyFits() && w->MicrosecondsPerSample() < first.MicrosecondsPerSample() &&
+          is_new && w->SurelyFits() &&
+          w->MicrosecondsPerSample() < first.MicrosecondsPerSample() &&
           NumericsOf(request_.job, without) <= NumericsOf(request_.job, first.choice);
       if (better) Keep(*w);
       faster = faster || better;
@@ -288,11 +328,19 @@ class Search {
     }
     const auto unknown = [](const Way& way) { return !way.trial.has_ranges; };
     std::erase_if(plan.ways, unknown);
+    KeepThoseThatFit(plan);
     std::erase_if(plan.single, unknown);
     if (plan.otherwise && unknown(*plan.otherwise)) plan.otherwise.reset();
     return std::nullopt;
   }
 
+  /// With all their micro-batches some may not fit.
+  static void KeepThoseThatFit(Plan& plan) {
+    if (plan.ways.empty()) return;
+    const Way first = plan.ways.front();
+    std::erase_if(plan.ways, [](const Way& way) { return !way.SurelyFits(); });
+    if (plan.ways.empty()) plan.closest = first;
+  }
   /// Whether another way is the first now.
   static bool PutLeaksLast(Plan& plan) {
     const bool lasted = plan.Lasts();
@@ -300,9 +348,9 @@ class Search {
     return plan.Lasts() && !lasted;
   }
 
-  /// A long job takes longer for the same work: it is rewritten anew for each way.
+  /// In units of work, so that the answer does not depend on the machine.
   std::int64_t Allowed(std::int64_t work) const {
-    return evaluator_.IsLong() ? work * 2 / 5 : work;
+    return evaluator_.IsLong() ? work * kForLong : work;
   }
 
   /// Of those that are bought or rented in the place of this one.
@@ -334,13 +382,14 @@ Result<Plan> FindPlan(const PlanRequest& request) {
     return Error{.message = fmt::format("{} GPUs are more than can be planned for", request.gpus),
                  .hint = fmt::format("--gpus and --nodes together up to {}", kMostRanks)};
   }
-  if (const int passes = CapturedPasses(request.job); request.samples % passes != 0) {
-    return Error{.message = fmt::format("{} samples are not {} batches, which the captured step "
-                                        "takes before its optimizer's step",
-                                        request.samples, passes),
-                 .hint = fmt::format("give a --global-batch that is a multiple of {}", passes)};
+  const int captured = CapturedPasses(request.job);
+  if (request.samples / request.gpus % captured != 0 && CannotAccumulate(request.job)) {
+    return Error{.message = fmt::format("{} samples a step are not {} micro-batches, as the script "
+                                        "accumulates",
+                                        request.samples, captured),
+                 .hint = fmt::format("give a --global-batch that is a multiple of {}", captured)};
   }
-  if (request.samples / CapturedPasses(request.job) % request.gpus != 0) {
+  if (request.samples % request.gpus != 0) {
     return Error{.message = fmt::format("{} samples cannot be shared out evenly to {} GPUs",
                                         request.samples, request.gpus),
                  .hint = "give a --global-batch that is a multiple of --gpus"};

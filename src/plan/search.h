@@ -1,5 +1,5 @@
 // The fastest ways to train a job within a card: precisions, forms of the optimizer, settings of
-// the allocator and the like are combined, with the batch in as few passes as fit and the best
+// the allocator and the like are combined, with the samples in as few micro-batches as fit and the best
 // blocks checkpointed.
 #pragma once
 
@@ -40,10 +40,14 @@ struct Plan {
   /// Why some levers were left out.
   std::vector<std::string> refused;
   std::size_t evaluations = 0;
+  /// What the search took, in requests put to the simulated allocator.
+  std::int64_t work = 0;
   /// Of a long step not every combination of levers is looked through: of so many, so many were
   /// not.
   std::size_t combinations = 0;
   std::size_t left_out = 0;
+  /// The search was cut by the time that it was given.
+  bool out_of_time = false;
 
   /// Whether a configuration fits and trains without end.
   bool Lasts() const { return !ways.empty() && !ways.front().leak; }

@@ -64,11 +64,11 @@ TEST(PlanTest, WhatIsShownFitsAndIsSorted) {
     const Plan& plan = Within(gib);
     ASSERT_FALSE(plan.ways.empty());
     EXPECT_FALSE(plan.closest.has_value());
-    double last = plan.ways.front().SamplesPerSecond();
+    double last = 1.03 * plan.ways.front().SamplesPerSecond();
     for (const Way& way : plan.ways) {
       EXPECT_TRUE(way.SurelyFits());
       EXPECT_EQ(way.samples, 8);
-      EXPECT_LE(way.SamplesPerSecond(), last);
+      EXPECT_LE(way.SamplesPerSecond(), 1.03 * last);
       EXPECT_FALSE(LeversOf(way.choice).empty()) << "as captured it needs 14.8 GiB";
       last = way.SamplesPerSecond();
     }
@@ -80,8 +80,9 @@ TEST(PlanTest, MoreRoomIsNeverSlower) {
   for (const int gib : Rooms()) {
     const Plan& plan = Within(gib);
     ASSERT_FALSE(plan.ways.empty()) << gib;
-    // A lever that gains less than a percent is left out.
-    EXPECT_GE(plan.ways.front().SamplesPerSecond(), 0.99 * last) << gib;
+    // A lever that gains less than a percent is left out, and of those within 3 % the larger
+    // micro-batch comes first.
+    EXPECT_GE(plan.ways.front().SamplesPerSecond(), 0.96 * last) << gib;
     last = plan.ways.front().SamplesPerSecond();
   }
 }
@@ -120,7 +121,7 @@ TEST(PlanTest, IsTheBestOfAllThatThereIs) {
       for (std::size_t count = 0; count <= blocks.size(); count += IsNightly() ? 1 : 3) {
         Choice choice{.batch = 8 / passes};
         if (expandable) choice = WithSettings(choice, {"allocator=expandable_segments:True"});
-        if (passes > 1) choice = choice.With("accumulation", PassesValue(passes));
+        if (passes > 1) choice = choice.With("accumulation", MicroBatchesValue(passes));
         if (count > 0) {
           choice =
               choice.With("checkpointing",
@@ -132,7 +133,8 @@ TEST(PlanTest, IsTheBestOfAllThatThereIs) {
       }
     }
   }
-  EXPECT_GE(plan.ways.front().SamplesPerSecond(), 0.99 * best);
+  // Of those within 3 % the larger micro-batch comes first.
+  EXPECT_GE(plan.ways.front().SamplesPerSecond(), 0.96 * best);
 }
 
 TEST(PlanTest, TheLossInChunksTakesTheLogitsAway) {
@@ -167,6 +169,7 @@ TEST(PlanTest, AStepOfSeveralBatchesTakesSoManySamples) {
   const Plan plan = Find(request);
   EXPECT_EQ(plan.as_captured.choice.batch, 4);
   EXPECT_EQ(plan.as_captured.samples, 8);
+  // Here the two micro-batches are one backward, which nothing can take apart.
   request.samples = 7;
   const Result<Plan> odd = FindPlan(request);
   ASSERT_FALSE(odd.ok());
@@ -229,7 +232,7 @@ TEST(PlanTest, SaysWhatEachLeverIsWorth) {
     EXPECT_EQ(worth.without.samples, 8);
     // Otherwise the way without it would have been found.
     if (worth.without.SurelyFits()) {
-      EXPECT_GE(worth.without.trial.step_us, best.trial.step_us);
+      EXPECT_GE(worth.without.trial.step_us, 0.97 * best.trial.step_us);
     }
   }
   for (const Way& single : plan.single) {
@@ -268,8 +271,8 @@ TEST(Plan, OneWayHasOneFigureAndTheFirstIsTheFastest) {
   for (const Way& way : shown) {
     const Needs& needs = way.trial.needs;
     EXPECT_EQ(needs.device.best - needs.reserved.best, outside);
-    EXPECT_TRUE(!way.SurelyFits() ||
-                way.MicrosecondsPerSample() >= plan->ways.front().MicrosecondsPerSample());
+    EXPECT_TRUE(!way.SurelyFits() || way.MicrosecondsPerSample() >=
+                                         0.97 * plan->ways.front().MicrosecondsPerSample());
   }
 }
 

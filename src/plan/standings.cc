@@ -42,8 +42,7 @@ double Standings::Limit(LeverSet levers) const {
 bool Standings::IsNeedless(LeverSet levers, double us) const {
   return std::any_of(fastest_.begin(), fastest_.end(), [&](const auto& known) {
     const auto& [set, other_us] = known;
-    if ((set & levers) != set) return false;
-    return set == levers ? us > other_us : us > (1 - kWorthALever) * other_us;
+    return set != levers && (set & levers) == set && us > (1 - kWorthALever) * other_us;
   });
 }
 

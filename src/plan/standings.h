@@ -31,7 +31,7 @@ class Standings {
   /// Whoever sets these levers and takes as long for a sample is not shown: something as good is
   /// known that sets these or fewer, or something much better.
   double Limit(LeverSet levers) const;
-  /// Whether something as good is known that sets these or fewer.
+  /// Whether something as good is known that sets fewer.
   bool IsNeedless(LeverSet levers, double us) const;
   /// Whether another way without checkpoints, in as many passes, sets these levers or fewer and
   /// takes no more time and no more memory: then checkpoints do no more for this one.

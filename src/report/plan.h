@@ -10,6 +10,8 @@
 
 namespace plimsoll {
 
+/// "16 × 4 = 64 samples a step": micro-batch, accumulation steps, GPUs.
+std::string SamplesAStep(const Job& job, const Choice& choice);
 /// What to know first, in one or two sentences.
 std::string PlanVerdict(const PlanRequest& request, const Plan& plan);
 /// `fitting` names the ways that fit for certain: "those shown".

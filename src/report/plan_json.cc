@@ -36,7 +36,7 @@ Json WayJson(const PlanRequest& request, const Way& way) {
                       {"code", lever->code(request.job, way.choice, *value)}});
   }
   return {{"batch", way.choice.batch},
-          {"passes", PassesOf(way.choice)},
+          {"passes", MicroBatchesOf(request.job, way.choice)},
           {"samples", way.samples},
           {"set", std::move(set)},
           {"levers", std::move(levers)},
@@ -96,7 +96,8 @@ std::string PlanJson(const PlanRequest& request, const Plan& plan) {
         NotFollowedJson(plan.Lasts() ? request.job.not_followed : std::vector<NotFollowed>())},
        {"evaluations", plan.evaluations},
        {"combinations", plan.combinations},
-       {"left_out", plan.left_out}});
+       {"left_out", plan.left_out},
+       {"out_of_time", plan.out_of_time}});
 }
 
 }  // namespace plimsoll

@@ -13,14 +13,14 @@ const Way& ShownWay(const Plan& plan) {
 }
 
 PageContent PlanPage(const PlanRequest& request, const Plan& plan, const Prediction& prediction,
-                     const History& history, int passes) {
+                     const History& history, int micro_batches) {
   PageContent page = RunPage({.prediction = prediction}, history, "planned");
   page.explanation.verdict = PlanVerdict(request, plan);
-  std::vector<std::string> notes = PlanNotes(request, plan, "the ways that are not drawn pale");
-  if (const int all = PassesOf(ShownWay(plan).choice); all > passes) {
+  std::vector<std::string> notes = PlanNotes(request, plan, "those that are not drawn pale");
+  if (const int all = MicroBatchesOf(request.job, ShownWay(plan).choice); all > micro_batches) {
     notes.push_back(fmt::format(
-        "the run below has {} of the {} passes of each step: the others repeat the last", passes,
-        all));
+        "the run below has {} of the {} micro-batches of each step: the others repeat the last",
+        micro_batches, all));
   }
   std::vector<std::string>& told = page.explanation.ranks.front().notes;
   told.insert(told.begin(), notes.begin(), notes.end());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "plan/family.h"
 #include "plan/lever.h"
 #include "report/format/table.h"
 #include "report/format/writer.h"
@@ -19,8 +20,24 @@ std::string LeverList(const PlanRequest& request, const Choice& choice) {
   std::vector<std::string> used;
   for (const auto& [lever, value] : LeversOf(choice))
     used.push_back(lever->describe(request.job, choice, *value));
-  return used.empty() ? "as it was captured" : Joined(used, ", ");
+  return used.empty() ? "no change" : Joined(used, ", ");
 }
+
+}  // namespace
+
+std::string SamplesAStep(const Job& job, const Choice& choice) {
+  const std::int64_t samples = SamplesOf(job, choice);
+  const int micro_batches = MicroBatchesOf(job, choice);
+  const std::int64_t ranks = samples / choice.batch / micro_batches;
+  const std::string plural = samples == 1 ? "sample" : "samples";
+  if (micro_batches == 1 && ranks == 1) return fmt::format("{} {} a step", samples, plural);
+  std::string formula = std::to_string(choice.batch);
+  if (micro_batches > 1) formula += fmt::format(" × {}", micro_batches);
+  if (ranks > 1) formula += fmt::format(" × {}{}", ranks, RanksOf(choice) == ranks ? " GPUs" : "");
+  return fmt::format("{} = {} {} a step", formula, samples, plural);
+}
+
+namespace {
 
 std::string Cards(const PlanRequest& request) {
   if (request.gpus == 1) return request.gpu.name;
@@ -37,19 +54,19 @@ std::string_view CountedName(const PlanRequest& request) {
   return request.options.limit ? "reserved" : "memory";
 }
 
-/// What would come of the job as it was captured, where that is no way to train it.
+/// What would come of the job as it was captured, where that surely fits not.
 std::string Unchanged(const PlanRequest& request, const Way& captured) {
   if (captured.SurelyFits()) return "";
   if (request.options.limit) {
-    return fmt::format("; unchanged, the job {} within {} of reserved memory",
+    return fmt::format(" Unchanged, the job {} within {} of reserved memory.",
                        captured.trial.fits ? "may not fit" : "does not fit",
                        FormatBytes(*request.options.limit));
   }
   if (captured.trial.fits) {
-    return fmt::format("; unchanged, the job may not fit: it may need up to {}",
+    return fmt::format(" Unchanged, the job may not fit: it may need up to {}.",
                        FormatBytes(captured.trial.needs.device.high));
   }
-  return fmt::format("; unchanged, the job does not fit: it would need {}",
+  return fmt::format(" Unchanged, the job does not fit: it would need {}.",
                      FormatBytes(captured.trial.needs.device.best));
 }
 
@@ -65,43 +82,60 @@ std::string RunsOut(const Growth& leak) {
                      leak.steps == 1 ? "" : "s");
 }
 
-std::string NoneLasts(const std::string& what, const Growth& leak) {
-  return fmt::format("{}: no configuration lasts. The first {}: {}. Mend that leak first.", what,
-                     RunsOut(leak), GrowthText(leak));
-}
-
 /// What to change, and that it does not last.
 std::string ChangesOf(const PlanRequest& request, const Way& way) {
   const std::string levers = LeverList(request, way.choice);
   return way.leak ? fmt::format("{} ({})", levers, RunsOut(*way.leak)) : levers;
 }
 
-std::string Verdict(const PlanRequest& request, const Plan& plan) {
-  const std::string what = fmt::format("{} sample{} a step on {}", request.samples,
-                                       request.samples == 1 ? "" : "s", Cards(request));
-  if (plan.ways.empty()) {
-    std::string text =
-        fmt::format("Nothing that was tried fits {} for certain: what comes closest takes up to {}",
-                    what, FormatBytes(Counted(request, *plan.closest).high));
-    if (request.options.limit) {
-      return text + fmt::format(" of reserved memory, and PyTorch may hold {}.",
-                                FormatBytes(*request.options.limit));
-    }
-    text += fmt::format(" on the device, which has {}", FormatBytes(request.gpu.memory));
-    if (plan.smallest_card) {
-      text += fmt::format("; {} ({}) would hold it", plan.smallest_card->name,
-                          FormatBytes(plan.smallest_card->memory));
-    }
-    return text + ".";
+/// The script's own number of samples, where another one was asked for.
+std::string OtherSamples(const PlanRequest& request) {
+  const Job& job = request.job;
+  if (!job.own_batch || request.samples_of_script) return "";
+  Choice own = StartOf(request);
+  own = WithMicroBatches(job, own, CapturedPasses(job));
+  own.batch = *job.own_batch;
+  if (SamplesOf(job, own) == request.samples) return "";
+  return fmt::format(" The script has {}: --global-batch {} changes that.",
+                     SamplesAStep(job, own), request.samples);
+}
+
+std::string NothingFits(const PlanRequest& request, const Way& closest,
+                        const std::optional<Gpu>& smallest_card) {
+  std::string text = fmt::format(
+      "{} fits on {}: with {}, what comes closest takes up to {}",
+      closest.trial.fits ? "Nothing surely" : "Nothing", Cards(request),
+      SamplesAStep(request.job, closest.choice), FormatBytes(Counted(request, closest).high));
+  if (request.options.limit) {
+    return text + fmt::format(" of reserved memory, and PyTorch may hold {}.",
+                              FormatBytes(*request.options.limit));
   }
+  text += fmt::format(" on the device, which has {}", FormatBytes(request.gpu.memory));
+  if (smallest_card) {
+    text += fmt::format("; {} ({}) would hold it", smallest_card->name,
+                        FormatBytes(smallest_card->memory));
+  }
+  return text + ".";
+}
+
+std::string Decision(const PlanRequest& request, const Plan& plan) {
+  if (plan.ways.empty()) return NothingFits(request, *plan.closest, plan.smallest_card);
   const Way& best = plan.ways.front();
-  if (best.leak) return NoneLasts(what, *best.leak);
-  if (plan.as_captured.SurelyFits() && best.choice == plan.as_captured.choice) {
-    return fmt::format("{}: it fits as it is, and nothing that was tried is faster.", what);
+  const std::string cards = Cards(request);
+  const std::string samples = SamplesAStep(request.job, best.choice);
+  if (best.leak) {
+    return fmt::format("No configuration lasts on {} with {}: the first {}. There, {}. Mend that "
+                       "leak first.",
+                       cards, samples, RunsOut(*best.leak), GrowthText(*best.leak));
   }
-  return fmt::format("{}: {} samples a second with {}{}.", what,
-                     std::lround(best.SamplesPerSecond()), LeverList(request, best.choice),
-                     Unchanged(request, plan.as_captured));
+  if (best.choice == plan.as_captured.choice) {
+    return fmt::format("Fits on {} as it is: {}. Nothing that was tried is faster.", cards,
+                       samples);
+  }
+  return fmt::format("{} on {} with {}: {}, {} samples a second.{}",
+                     plan.as_captured.SurelyFits() ? "Faster" : "Fits", cards,
+                     LeverList(request, best.choice), samples,
+                     std::lround(best.SamplesPerSecond()), Unchanged(request, plan.as_captured));
 }
 
 void WriteWays(Writer& w, const PlanRequest& request, const Plan& plan) {
@@ -144,7 +178,7 @@ std::string LeftOut(const PlanRequest& request) {
   if (!request.keep_numerics) return "";
   std::vector<std::string> left_out;
   for (const PlanLever* lever : Levers()) {
-    if (lever == &kAccumulationLever && !PassesKeepResults(request.job)) {
+    if (lever == &kAccumulationLever && !AccumulationKeepsResults(request.job)) {
       left_out.emplace_back(lever->name);
     }
     if (lever->worth_trying == nullptr) continue;
@@ -158,7 +192,8 @@ std::string LeftOut(const PlanRequest& request) {
 
 void WriteHow(Writer& w, const PlanRequest& request, const Way& way, std::string_view heading) {
   w.Heading(heading);
-  w.Line(fmt::format("  batch_size={}", way.choice.batch));
+  w.Line(fmt::format("  batch_size={}  # {}", way.choice.batch,
+                     SamplesAStep(request.job, way.choice)));
   for (const auto& [lever, value] : LeversOf(way.choice)) {
     w.Line(fmt::format("  {}:", lever->describe(request.job, way.choice, *value)));
     w.Code(lever->code(request.job, way.choice, *value), "      ");
@@ -169,15 +204,9 @@ std::string FitWord(const Way& outcome) {
   return outcome.SurelyFits() ? "yes" : outcome.trial.fits ? "likely" : "no";
 }
 
-std::string AsCaptured(const PlanRequest& request) {
-  const int passes = CapturedPasses(request.job);
-  if (passes == 1) return fmt::format("{} samples in one pass", request.samples);
-  return fmt::format("{} samples in {} passes", request.samples, passes);
-}
-
 /// What each lever of the first way does by itself, and what the way would be without it.
 void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
-  w.Heading("What each lever is worth");
+  w.Heading("What each change is worth");
   Table table({{.heading = ""},
                {.heading = "step", .right = true},
                {.heading = std::string(CountedName(request)), .right = true},
@@ -187,7 +216,7 @@ void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
     table.Row({std::move(what), WholeMilliseconds(outcome.trial.step_us),
                FormatBytes(Counted(request, outcome).best), FitWord(outcome), std::move(how)});
   };
-  row(plan.as_captured, "as captured", AsCaptured(request));
+  row(plan.as_captured, "as captured", SamplesAStep(request.job, plan.as_captured.choice));
   const Choice& first_choice = plan.ways.front().choice;
   for (const LeverWorth& worth : plan.worth) {
     const LeverValue* const value = first_choice.Find(worth.lever->name);
@@ -196,7 +225,7 @@ void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
     if (plan.worth.size() > 1) row(worth.alone, "alone", lever);
     if (worth.without.choice != plan.as_captured.choice) row(worth.without, "without", lever);
   }
-  row(plan.ways.front(), "together", "the first way");
+  row(plan.ways.front(), "together", "the first configuration");
   table.WriteTo(w);
   if (plan.ways.size() < 2) return;
   const Way& first = plan.ways[0];
@@ -205,7 +234,7 @@ void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
   const Bytes more = Counted(request, second).best - Counted(request, first).best;
   w.Line();
   w.Wrapped(
-      fmt::format("The second way ({}) takes {:.1f} ms more for a step, {:.0f} %, and {} {} {}.",
+      fmt::format("The second configuration ({}) takes {:.1f} ms more for a step, {:.0f} %, and {} {} {}.",
                   LeverList(request, second.choice), more_us / 1e3,
                   100 * more_us / first.trial.step_us, FormatBytes(std::abs(more)),
                   more > 0 ? "more" : "less",
@@ -218,7 +247,7 @@ void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
 std::string PlanText(const PlanRequest& request, const Plan& plan, bool explain,
                      const TextStyle& style) {
   Writer w(style);
-  w.Headline(Verdict(request, plan));
+  w.Headline(PlanVerdict(request, plan));
   if (plan.Lasts() && !request.job.not_followed.empty()) {
     w.Wrapped(fmt::format("Unknown whether it fits: {}.", TextOf(request.job.not_followed.front())),
               "", "");
@@ -232,49 +261,50 @@ std::string PlanText(const PlanRequest& request, const Plan& plan, bool explain,
   } else {
     WriteHow(w, request, *plan.closest, "What comes closest");
   }
-  w.List("Notes", PlanNotes(request, plan, "the ways shown"));
+  w.List("Notes", PlanNotes(request, plan, "those shown"));
   return w.Take();
 }
 
 std::string PlanVerdict(const PlanRequest& request, const Plan& plan) {
-  return Verdict(request, plan);
+  return Decision(request, plan) + OtherSamples(request);
 }
 
 std::vector<std::string> PlanNotes(const PlanRequest& request, const Plan& plan,
                                    std::string_view fitting) {
   std::vector<std::string> notes = {fmt::format(
-      "{} ways to train were predicted, each by simulating PyTorch's allocator", plan.evaluations)};
+      "{} configurations were predicted, each by simulating PyTorch's allocator", plan.evaluations)};
   if (!plan.ways.empty()) {
     notes.back() += fmt::format(
         "; {} fit even if every workspace of cuDNN and cuBLAS is as large as it can be", fitting);
   }
   if (plan.left_out > 0) {
     notes.push_back(fmt::format(
-        "the step is long ({} calls), and the search ended before {} of {} combinations of levers "
-        "were looked through: a faster way may have been missed",
-        request.job.variants.front().calls.size(), plan.left_out, plan.combinations));
+        "the search ended {} with {} of {} combinations of changes looked through: a faster one may "
+        "have been missed",
+        plan.out_of_time
+            ? std::string("by --seconds")
+            : fmt::format("early, since the step is long ({} calls),",
+                          request.job.variants.front().calls.size()),
+        plan.combinations - plan.left_out, plan.combinations));
   }
   if (request.samples_of_script) {
     notes.push_back(
-        fmt::format("no --global-batch was given: the script's own loader gives batches of {}{}",
-                    *request.job.own_batch, request.gpus > 1 ? " to each GPU" : ""));
+        fmt::format("no --global-batch was given: the script has {}",
+                    SamplesAStep(request.job, StartOf(request))));
   }
   if (request.samples_by_default) {
     notes.push_back(fmt::format(
-        "no --global-batch was given: {} is the largest power of two that is certain to fit in one "
-        "pass, in the captured precision that needs least{}",
-        request.samples / CapturedPasses(request.job),
-        CapturedPasses(request.job) > 1
-            ? fmt::format("; the captured step has {} passes", CapturedPasses(request.job))
-            : std::string()));
+        "no --global-batch was given: a micro-batch of {} is the largest power of two that is "
+        "certain to fit without accumulation, in the captured precision that needs least",
+        request.samples / CapturedPasses(request.job) / request.gpus));
   }
-  const bool other_passes = std::any_of(plan.ways.begin(), plan.ways.end(), [&](const Way& way) {
-    return PassesOf(way.choice) > 1 && NumericsOf(request.job, way.choice) == Numerics::kOther;
+  const bool other_norm = std::any_of(plan.ways.begin(), plan.ways.end(), [&](const Way& way) {
+    return way.choice.Sets(kAccumulationLever.name) && !AccumulationKeepsResults(request.job);
   });
-  if (other_passes) {
+  if (other_norm) {
     notes.push_back(
-        "batch norm averages over the samples of one pass, so that several passes give other "
-        "results than one (--keep-numerics leaves them out)");
+        "batch norm averages over the samples of one micro-batch, so that another number of "
+        "micro-batches gives other results (--keep-numerics leaves them out)");
   }
   if (const std::string left_out = LeftOut(request); !left_out.empty()) {
     notes.push_back("left out, since results would differ: " + left_out);
@@ -288,7 +318,7 @@ std::vector<std::string> PlanNotes(const PlanRequest& request, const Plan& plan,
         fmt::format("only the precision as written was captured. {} captures it too",
                     job.names_root ? "plimsoll plan --run on the script"
                                    : "plimsoll.capture(..., precisions=[\"amp_bf16\"]) in Python");
-    notes.push_back(fmt::format("autocast in bf16 is not among the ways: {}",
+    notes.push_back(fmt::format("autocast in bf16 is not among the configurations: {}",
                                 job.no_autocast.empty() ? only_written : job.no_autocast));
   }
   if (request.gpu.name != "H200") {

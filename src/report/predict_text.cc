@@ -66,7 +66,9 @@ std::string StepTimeText(const Prediction& p) {
       fmt::format("about {} ({} to {})", Milliseconds(p.trial.step_us),
                   Milliseconds(p.trial.step_low_us), Milliseconds(p.trial.step_high_us));
   if (p.own_batches > 0) text += ", the middle one of its steps";
-  if (p.passes > 1) text += fmt::format(" for {} passes of {}", p.passes, p.batch);
+  if (p.passes > 1) {
+    text += fmt::format(" for {} × {} = {} samples a step", p.batch, p.passes, p.batch * p.passes);
+  }
   if (p.trial.waited_us > kWaits * p.trial.step_us) {
     text += fmt::format(", {} of it waiting for other GPUs, by the rates of their links",
                         Milliseconds(p.trial.waited_us));

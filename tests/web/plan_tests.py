@@ -22,7 +22,7 @@ def same_way(way: dict[str, Any]) -> str:
 
 
 def words(way: dict[str, Any]) -> str:
-    return ", ".join(lever["words"] for lever in way["levers"]) or "as it was captured"
+    return ", ".join(lever["words"] for lever in way["levers"]) or "no change"
 
 
 class PlanPage(PageTest):

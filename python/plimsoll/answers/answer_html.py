@@ -72,7 +72,7 @@ def plan(text: str, ways: Sequence[PlannedWay]) -> str:
             f"{way.step_seconds * 1e3:.0f} ms",
             shown(way.device),
             way.numerics,
-            ", ".join(way.changes) or "as it was captured",
+            ", ".join(way.changes) or "no change",
         )
         for way in ways
     ]

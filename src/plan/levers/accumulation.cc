@@ -1,10 +1,12 @@
-// The same number of samples a step, in several passes.
+// Gradient accumulation: the samples of a step in several micro-batches.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "job/transforms/accumulate.h"
 #include "job/transforms/gradient_uses.h"
+#include "job/transforms/resplit.h"
 #include "plan/lever.h"
 
 namespace plimsoll {
@@ -13,22 +15,24 @@ namespace {
 constexpr int kMostAccumulated = 4096;
 
 struct Accumulation {
-  /// Before each step of the optimizer.
-  int passes = 1;
+  /// In each step of the optimizer.
+  int micro_batches = 1;
 };
 
-Result<LeverValue> ParsePasses(std::string_view text) {
-  int passes = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), passes);
-  if (read.ec != std::errc() || read.ptr != text.data() + text.size() || passes < 1 ||
-      passes > kMostAccumulated) {
-    return Error{.message = fmt::format("'{}' is no number of passes", text),
+int NumberOf(const LeverValue& value) { return value.As<Accumulation>().micro_batches; }
+
+Result<LeverValue> ParseNumber(std::string_view text) {
+  int number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size() || number < 1 ||
+      number > kMostAccumulated) {
+    return Error{.message = fmt::format("'{}' is no number of micro-batches", text),
                  .hint = fmt::format("from 1 to {}", kMostAccumulated)};
   }
-  return PassesValue(passes);
+  return MicroBatchesValue(number);
 }
 
-/// Batch norm sees the samples of one pass.
+/// Batch norm sees the samples of one micro-batch.
 bool HasBatchNorm(const Job& job) {
   for (const CallRecord& call : job.variants.front().calls) {
     if (job.strings[call.op].find("batch_norm") != std::string_view::npos) return true;
@@ -38,53 +42,81 @@ bool HasBatchNorm(const Job& job) {
 
 std::vector<std::string> AccumulationCode(const Job& job, const Choice& choice,
                                           const LeverValue& value) {
-  const int passes = value.As<Accumulation>().passes;
+  const int number = NumberOf(value);
+  if (CapturedPasses(job) > 1) {
+    return {fmt::format("# in the script: {} accumulation step{}, batch_size={}", number,
+                        number == 1 ? "" : "s", choice.batch)};
+  }
   std::vector<std::string> lines = {
       fmt::format("for i, (x, y) in enumerate(loader):  # batch_size={}", choice.batch),
-      fmt::format("    (criterion(model(x), y) / {}).backward()", passes),
-      fmt::format("    if (i + 1) % {} == 0: optimizer.step(); optimizer.zero_grad()", passes)};
+      fmt::format("    (criterion(model(x), y) / {}).backward()", number),
+      fmt::format("    if (i + 1) % {} == 0: optimizer.step(); optimizer.zero_grad()", number)};
   if (const std::string line = GradientsUsedAt(job, VariantOf(job, choice)); !line.empty()) {
     lines.push_back(fmt::format("    # {} goes into the `if`, before optimizer.step()", line));
   }
   return lines;
 }
 
+/// Of a step that accumulates already the captured micro-batches are taken out or repeated.
 std::optional<Error> Repeat(Job& job, Variant& variant, const LeverValue& value) {
-  const int passes = value.As<Accumulation>().passes;
-  if (passes == 1) return std::nullopt;
+  const int number = NumberOf(value);
+  if (number == variant.passes) return std::nullopt;
+  if (std::max(variant.passes, PassesOf(variant)) > 1) {
+    if (std::optional<Error> error = CannotResplit(job, variant)) return error;
+    variant = Resplit(job, variant, number);
+    return std::nullopt;
+  }
   if (std::optional<Error> error = CannotAccumulate(job, variant)) return error;
-  variant = AddAccumulation(job, variant, passes);
+  variant = AddAccumulation(job, variant, number);
   return std::nullopt;
 }
 
 }  // namespace
 
-LeverValue PassesValue(int passes) {
-  return {std::to_string(passes), Accumulation{.passes = passes}};
+LeverValue MicroBatchesValue(int micro_batches) {
+  return {std::to_string(micro_batches), Accumulation{.micro_batches = micro_batches}};
 }
 
-int PassesOf(const Choice& choice) {
+int MicroBatchesOf(const Job& job, const Choice& choice) {
   const LeverValue* const value = choice.Find(kAccumulationLever.name);
-  return value == nullptr ? 1 : value->As<Accumulation>().passes;
+  return value == nullptr ? CapturedPasses(job) : NumberOf(*value);
 }
 
-bool PassesKeepResults(const Job& job) { return !HasBatchNorm(job); }
+Choice WithMicroBatches(const Job& job, const Choice& choice, int micro_batches) {
+  if (micro_batches == CapturedPasses(job)) return choice.Without(kAccumulationLever.name);
+  return choice.With(kAccumulationLever.name, MicroBatchesValue(micro_batches));
+}
+
+std::optional<Error> CannotAccumulate(const Job& job) {
+  const Variant& variant = job.variants.front();
+  const bool accumulates = std::max(variant.passes, PassesOf(variant)) > 1;
+  return accumulates ? CannotResplit(job, variant) : CannotAccumulate(job, variant);
+}
+
+bool SetsAccumulation(const Choice& choice) {
+  const LeverValue* const value = choice.Find(kAccumulationLever.name);
+  return value != nullptr && NumberOf(*value) > 1;
+}
+
+bool AccumulationKeepsResults(const Job& job) { return !HasBatchNorm(job); }
 
 const PlanLever kAccumulationLever = {
     .name = "accumulation",
-    .values = "passes of forward and backward before each step of the optimizer",
-    .parse = ParsePasses,
+    .values = "micro-batches in each step of the optimizer, the script's own ones included",
+    .parse = ParseNumber,
     .numerics =
         [](const Job& job, const LeverValue&) {
-          return PassesKeepResults(job) ? Numerics::kSame : Numerics::kOther;
+          return AccumulationKeepsResults(job) ? Numerics::kSame : Numerics::kOther;
         },
     .of_compiled = true,
     .describe =
         [](const Job&, const Choice& choice, const LeverValue& value) {
-          return fmt::format("{} passes of {}", value.As<Accumulation>().passes, choice.batch);
+          const int number = NumberOf(value);
+          return fmt::format("{} micro-batch{} of {}", number, number == 1 ? "" : "es",
+                             choice.batch);
         },
     .fields = [](const Job&, const LeverValue& value) -> LeverFields {
-      return {{"passes", std::int64_t{value.As<Accumulation>().passes}}};
+      return {{"passes", std::int64_t{NumberOf(value)}}};
     },
     .code = AccumulationCode,
     .rewrite = Repeat,

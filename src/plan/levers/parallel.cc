@@ -443,7 +443,7 @@ std::int64_t RanksOfAStage(const Choice& choice) {
 }
 
 std::int64_t SamplesOf(const Job& job, const Choice& choice) {
-  const std::int64_t samples = choice.batch * PassesOf(choice) * CapturedPasses(job);
+  const std::int64_t samples = choice.batch * MicroBatchesOf(job, choice);
   const Parallel* const parallel = WayOf(choice);
   if (parallel == nullptr) return samples;
   if (const Sharding* sharding = parallel->sharding()) return samples * sharding->ranks;

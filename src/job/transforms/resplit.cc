@@ -1,0 +1,304 @@
+#include "job/transforms/resplit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "job/transforms/accumulate.h"
+#include "job/transforms/job_editor.h"
+#include "job/transforms/tensors_of_call.h"
+
+namespace plimsoll {
+namespace {
+
+/// Events of one micro-batch, from its inputs to the next one or to the optimizer's step.
+struct Span {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+/// The micro-batches of one step.
+using StepSpans = std::vector<Span>;
+
+bool BeginsMicroBatch(const JobEvent& event) {
+  return event.kind == JobEvent::Kind::kStage &&
+         (event.stage == Stage::kTransfer || event.stage == Stage::kForward);
+}
+
+bool IsStage(const JobEvent& event, Stage stage) {
+  return event.kind == JobEvent::Kind::kStage && event.stage == stage;
+}
+
+/// Finds the micro-batches of one step after the other.
+class SpanFinder {
+ public:
+  void Add(const JobEvent& event, std::size_t at) {
+    if (event.kind == JobEvent::Kind::kStep) {
+      Finish();
+      steps_.emplace_back();
+    }
+    if (steps_.empty()) return;
+    if (BeginsMicroBatch(event) && (!open_ || backward_)) Begin(at);
+    if (IsStage(event, Stage::kBackward) && open_) {
+      backward_ = true;
+      optimizer_between_ = optimizer_between_ || after_update_;
+    }
+    if (IsStage(event, Stage::kOptimizer) && backward_ && !ended_) End(at);
+    updates_ = updates_ || (ended_ && event.kind == JobEvent::Kind::kCall);
+  }
+
+  std::vector<StepSpans> Take() {
+    Finish();
+    return std::move(steps_);
+  }
+
+ private:
+  void Begin(std::size_t at) {
+    StepSpans& spans = steps_.back();
+    if (open_ && !ended_) spans.back().end = at;
+    after_update_ = updates_;
+    spans.push_back({at, at});
+    open_ = true;
+    backward_ = ended_ = updates_ = false;
+  }
+  void End(std::size_t at) {
+    steps_.back().back().end = at;
+    ended_ = true;
+  }
+  /// A forward after the optimizer's step is no micro-batch; where the optimizer steps between two
+  /// backwards, none is.
+  void Finish() {
+    if (steps_.empty()) return;
+    StepSpans& spans = steps_.back();
+    if (open_ && !backward_) spans.pop_back();
+    if (optimizer_between_) spans.clear();
+    for (std::size_t s = 0; s + 1 < spans.size(); ++s) spans[s].end = spans[s + 1].begin;
+    open_ = backward_ = ended_ = updates_ = after_update_ = optimizer_between_ = false;
+  }
+
+  std::vector<StepSpans> steps_;
+  bool open_ = false;
+  bool backward_ = false;
+  bool ended_ = false;
+  /// Something was called after the backward's end.
+  bool updates_ = false;
+  bool after_update_ = false;
+  bool optimizer_between_ = false;
+};
+
+/// The positions of its calls.
+std::vector<std::size_t> CallsIn(const Variant& variant, const Span& span) {
+  std::vector<std::size_t> calls;
+  for (std::size_t i = span.begin; i < span.end; ++i) {
+    if (variant.events[i].kind == JobEvent::Kind::kCall) calls.push_back(i);
+  }
+  return calls;
+}
+
+/// What the script does once a step, between the last backward and the optimizer's step (it clips
+/// gradients), is no part of the last micro-batch: that ends with what the others do too, or, of
+/// two, with the backward's own thread.
+void EndLast(const Variant& variant, StepSpans& spans) {
+  if (spans.size() < 2) return;
+  const auto call_at = [&](std::size_t event) -> const CallRecord& {
+    return variant.calls[variant.events[event].index];
+  };
+  const std::vector<std::size_t> calls = CallsIn(variant, spans.back());
+  std::size_t same = 0;
+  if (spans.size() > 2) {
+    const std::vector<std::size_t> like = CallsIn(variant, spans[1]);
+    while (same < std::min(calls.size(), like.size()) &&
+           call_at(calls[same]).op == call_at(like[same]).op) {
+      ++same;
+    }
+  } else {
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (call_at(calls[i]).thread != 0) same = i + 1;
+    }
+  }
+  if (same < calls.size()) spans.back().end = calls[same];
+}
+
+std::vector<StepSpans> SpansIn(const Variant& variant) {
+  SpanFinder finder;
+  for (std::size_t i = 0; i < variant.events.size(); ++i) finder.Add(variant.events[i], i);
+  std::vector<StepSpans> steps = finder.Take();
+  for (StepSpans& spans : steps) EndLast(variant, spans);
+  return steps;
+}
+
+/// What a storage is in its micro-batch: the operator and module that make it, which of its new
+/// storages it is, and the how-manieth of these from the end. The first micro-batch alone makes the
+/// gradients, and a script may evaluate before it, so that positions from its begin differ.
+using Origin = std::tuple<StringId, StringId, std::size_t, std::size_t>;
+using Origins = std::map<Origin, Storage>;
+
+Origins OriginsIn(const Variant& variant, const Span& span) {
+  Origins births;
+  std::map<std::tuple<StringId, StringId, std::size_t>, std::size_t> seen;
+  for (std::size_t i = span.end; i-- > span.begin;) {
+    if (variant.events[i].kind != JobEvent::Kind::kCall) continue;
+    const CallRecord& call = variant.calls[variant.events[i].index];
+    for (std::size_t f = 0; f < call.fresh.size(); ++f) {
+      const std::size_t nth = seen[{call.op, call.module, f}]++;
+      births[{call.op, call.module, f, nth}] = call.fresh[f].storage;
+    }
+  }
+  return births;
+}
+
+std::set<Storage> FreedIn(const Variant& variant, const Span& span) {
+  std::set<Storage> freed;
+  for (std::size_t i = span.begin; i < span.end; ++i) {
+    const JobEvent& event = variant.events[i];
+    if (event.kind == JobEvent::Kind::kFree) freed.insert(event.index);
+  }
+  return freed;
+}
+
+std::vector<StringId> OperatorsIn(const Variant& variant, const Span& span) {
+  std::vector<StringId> operators;
+  for (const std::size_t at : CallsIn(variant, span)) {
+    operators.push_back(variant.calls[variant.events[at].index].op);
+  }
+  return operators;
+}
+
+class Resplitter {
+ public:
+  Resplitter(Job& job, const Variant& old, int micro_batches)
+      : old_(old),
+        steps_(SpansIn(old)),
+        wanted_(static_cast<std::size_t>(micro_batches)),
+        edit_(job, old, "plimsoll.resplit") {}
+
+  Variant Run() {
+    std::size_t step = 0;
+    std::size_t i = 0;
+    while (i < old_.events.size()) {
+      const bool last = step < steps_.size() && i == EndOfKept(steps_[step]);
+      if (!last) {
+        Copy(old_.events[i++]);
+        continue;
+      }
+      const StepSpans& spans = steps_[step++];
+      LeaveOut(spans);
+      Repeat(spans);
+      i = spans.back().end;
+      if (i < old_.events.size()) Copy(old_.events[i++]);
+    }
+    Variant made = edit_.Take();
+    made.passes = static_cast<int>(wanted_);
+    return made;
+  }
+
+ private:
+  std::size_t EndOfKept(const StepSpans& spans) const {
+    return spans[std::min(wanted_, spans.size()) - 1].end;
+  }
+
+  /// The last micro-batch that stays takes the place of the last one of all.
+  void LeaveOut(const StepSpans& spans) {
+    if (wanted_ >= spans.size()) return;
+    const Origins kept = OriginsIn(old_, spans[wanted_ - 1]);
+    for (std::size_t s = wanted_; s < spans.size(); ++s) {
+      const bool last = s + 1 == spans.size();
+      for (const auto& [origin, storage] : OriginsIn(old_, spans[s])) {
+        const auto stands_in = kept.find(origin);
+        renamed_[storage] = last && stands_in != kept.end() ? Now(stands_in->second) : kElsewhere;
+      }
+    }
+  }
+
+  /// The last one, as often as is wanted; each lets go of what the one before it left.
+  void Repeat(const StepSpans& spans) {
+    const Span& last = spans.back();
+    const Origins left = OriginsIn(old_, spans[spans.size() - 2]);
+    const Origins made = OriginsIn(old_, last);
+    const std::set<Storage> freed = FreedIn(old_, last);
+    for (std::size_t n = spans.size(); n < wanted_; ++n) {
+      // By the numbers of the span that is repeated. Gradients are no leftovers.
+      std::map<Storage, Storage> before;
+      for (const auto& [origin, storage] : left) {
+        const auto found = made.find(origin);
+        if (found != made.end() && freed.contains(storage)) before[storage] = Now(found->second);
+      }
+      for (const auto& [origin, storage] : made) renamed_[storage] = edit_.NewStorageNumber();
+      for (const auto& [storage, now] : before) renamed_[storage] = now;
+      for (std::size_t i = last.begin; i < last.end; ++i) Copy(old_.events[i]);
+    }
+  }
+
+  Storage Now(Storage storage) const {
+    const auto found = renamed_.find(storage);
+    return found == renamed_.end() ? storage : found->second;
+  }
+
+  void Copy(const JobEvent& event) {
+    switch (event.kind) {
+      case JobEvent::Kind::kCall:
+        return CopyCall(old_.calls[event.index]);
+      case JobEvent::Kind::kFree: {
+        const Storage storage = Now(event.index);
+        if (storage != kElsewhere && freed_.insert(storage).second) edit_.Free(storage);
+        return;
+      }
+      case JobEvent::Kind::kLabel:
+        return edit_.Label(Now(event.index), event.category);
+      default:
+        return edit_.Copy(event);
+    }
+  }
+
+  void CopyCall(CallRecord call) {
+    for (NewStorage& fresh : call.fresh) fresh.storage = Now(fresh.storage);
+    const auto rename = [&](TensorUse& tensor) { tensor.storage = Now(tensor.storage); };
+    ForEachArgument(call, rename);
+    for (TensorUse& tensor : call.results) rename(tensor);
+    edit_.Call(std::move(call));
+  }
+
+  const Variant& old_;
+  const std::vector<StepSpans> steps_;
+  const std::size_t wanted_;
+  JobEditor edit_;
+  /// What stands for a storage of the capture now; kElsewhere where nothing does.
+  std::map<Storage, Storage> renamed_;
+  std::set<Storage> freed_;
+};
+
+}  // namespace
+
+std::optional<Error> CannotResplit(const Job& job, const Variant& variant) {
+  const auto refuse = [&](std::string why) {
+    return Error{.message = fmt::format("the script's accumulation stays as it is: {}", why),
+                 .file = job.file,
+                 .hint = "capture it with one micro-batch a step"};
+  };
+  const int passes = PassesOf(variant);
+  if (variant.passes != passes) {
+    return refuse(fmt::format("a step has {} backward passes and {} micro-batch{}", passes,
+                              variant.passes, variant.passes == 1 ? "" : "es"));
+  }
+  for (const StepSpans& spans : SpansIn(variant)) {
+    if (spans.size() != static_cast<std::size_t>(passes)) {
+      return refuse("its micro-batches are not run one after the other");
+    }
+    for (std::size_t s = 2; s < spans.size(); ++s) {
+      if (OperatorsIn(variant, spans[s]) != OperatorsIn(variant, spans[1])) {
+        return refuse("its micro-batches differ");
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+Variant Resplit(Job& job, const Variant& variant, int micro_batches) {
+  if (micro_batches == PassesOf(variant)) return variant;
+  return Resplitter(job, variant, micro_batches).Run();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,94 @@
+// A script's own accumulation as a change: a captured step of several micro-batches, split anew.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/nightly_for_tests.h"
+#include "files/input.h"
+#include "job/file/step_file.h"
+#include "job/trial/trial.h"
+#include "plan/choice_for_tests.h"
+#include "plan/family.h"
+#include "plan/lever.h"
+#include "plan/search.h"
+
+namespace plimsoll::accumulation_test {
+namespace {
+
+Job Captured(int micro_batches) {
+  return *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/accumulation/by_" +
+                               std::to_string(micro_batches) + ".step.json.gz"));
+}
+
+TrialResult TrialOf(const Job& job, std::int64_t batch) {
+  const PredictOptions options{.batch = batch};
+  const Result<Setting> setting =
+      MakeSetting(job, *FindGpu("H200"), options);
+  EXPECT_TRUE(setting.ok());
+  return Trial::Of(*setting)->WithRanges();
+}
+
+/// `from` micro-batches made `to`, beside a capture of `to`.
+void ExpectSame(int from, int to) {
+  Job made = Captured(from);
+  const std::optional<Error> error = Rewrite(
+      made, WithSettings({}, {"accumulation=" + std::to_string(to)}));
+  ASSERT_EQ(error, std::nullopt) << error->ToLine();
+  EXPECT_EQ(made.variants[0].passes, to);
+  for (const std::int64_t batch : {2, 7, 32}) {
+    const TrialResult is = TrialOf(made, batch);
+    const TrialResult wanted = TrialOf(Captured(to), batch);
+    EXPECT_EQ(is.needs.allocated.best, wanted.needs.allocated.best) << from << " to " << to;
+    EXPECT_EQ(is.needs.reserved.best, wanted.needs.reserved.best) << from << " to " << to;
+    // A loss that is divided by the number of micro-batches still is, by 1.
+    EXPECT_NEAR(is.step_us, wanted.step_us, 0.03 * wanted.step_us) << from << " to " << to;
+  }
+}
+
+TEST(Accumulation, TheScriptsOwnIsLeftOutOrRepeated) {
+  for (const auto& [from, to] : {std::pair{4, 1}, {4, 2}, {4, 6}, {2, 1}, {2, 4}, {6, 4}, {6, 1}}) {
+    ExpectSame(from, to);
+  }
+}
+
+PlanRequest Ask(const Job& job, std::int64_t samples, Bytes limit) {
+  return {.job = job, .gpu = *FindGpu("H200"), .options = {.limit = limit}, .samples = samples};
+}
+
+TEST(Accumulation, APlanSplitsTheSamplesOfAScriptThatAccumulates) {
+  const Job job = Captured(4);
+  const Bytes all = TrialOf(job, 16).needs.reserved.high;
+  const PlanRequest request = Ask(job, 64, all / 2);
+  EXPECT_EQ(StartOf(request).batch, 16);
+  EXPECT_EQ(SamplesOf(job, StartOf(request)), 64);
+  const Result<Plan> plan = FindPlan(request);
+  ASSERT_TRUE(plan.ok()) << plan.error().ToLine();
+  ASSERT_FALSE(plan->ways.empty());
+  const auto& ways = plan->ways;
+  EXPECT_TRUE(std::ranges::any_of(ways, [&](const Way& way) {
+    return MicroBatchesOf(job, way.choice) > 4;
+  }));
+  for (const Way& way : ways) EXPECT_EQ(SamplesOf(job, way.choice), 64);
+}
+
+TEST(Accumulation, SamplesNeedNotBeAMultipleOfTheScriptsOwnMicroBatches) {
+  const Job job = Captured(4);
+  const Result<Plan> plan = FindPlan(Ask(job, 6, Bytes{64} << 30));
+  ASSERT_TRUE(plan.ok()) << plan.error().ToLine();
+  EXPECT_EQ(plan->ways.front().samples, 6);
+}
+
+/// 60 has twelve divisors.
+TEST(Accumulation, AMicroBatchOfOneIsEvaluatedBeforeNothingFits) {
+  const Job job = Captured(1);
+  const Bytes of_one = TrialOf(job, 1).needs.reserved.high;
+  Job two = Captured(1);
+  ASSERT_EQ(Rewrite(two, WithSettings({}, {"accumulation=2"})), std::nullopt);
+  const Bytes limit = std::max(of_one, TrialOf(two, 1).needs.reserved.high) + (Bytes{4} << 20);
+  const Result<Plan> plan = FindPlan(Ask(job, 60, limit));
+  ASSERT_TRUE(plan.ok()) << plan.error().ToLine();
+  EXPECT_FALSE(plan->ways.empty());
+}
+
+}  // namespace
+}  // namespace plimsoll::accumulation_test
