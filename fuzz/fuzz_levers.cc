@@ -23,8 +23,8 @@ Choice ChoiceFrom(std::string_view line) {
 }
 
 void PredictWith(const Job& captured, const Choice& choice) {
-  // What many passes do, a few do too.
-  if (PassesOf(choice) > 4) return;
+  // What many micro-batches do, a few do too.
+  if (MicroBatchesOf(captured, choice) > 4) return;
   const Result<std::size_t> chosen = VariantFor(captured, choice);
   if (!chosen) return CheckError(chosen.error());
   Job job = CopyOf(captured, *chosen);

@@ -16,7 +16,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
-    """PLIMSOLL_PYTHON_SHARD=1/6: every sixth file, from the second on. By night parts stay short."""
+    """PLIMSOLL_PYTHON_SHARD=1/6: every sixth file, from the second on, by night."""
     shard, _, shards = os.environ.get("PLIMSOLL_PYTHON_SHARD", "").partition("/")
     if shards:
         files = sorted({item.path for item in items})

@@ -177,7 +177,8 @@ std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanRequest& request,
     return AfterPlan(asked, outcome);
   }
   const Choice& first = plan.ways.front().choice;
-  outcome.first = {.batch = first.batch, .passes = MicroBatchesOf(request.job, first),
+  outcome.first = {.batch = first.batch,
+                   .passes = MicroBatchesOf(request.job, first),
                    .own_accumulation = CapturedPasses(request.job) > 1};
   for (const auto& [lever, value] : first.set) {
     outcome.first->levers.push_back(lever + "=" + value.text());
@@ -233,8 +234,8 @@ int RunPlan(const PlanFlags& flags) {
            double(std::clock() - processor) / CLOCKS_PER_SEC >= seconds;
   };
   request.progress = [&](std::size_t looked, std::size_t all) {
-    progress.Next(fmt::format("trying configurations, {} of {} combinations of changes", looked,
-                              all));
+    progress.Next(
+        fmt::format("trying configurations, {} of {} combinations of changes", looked, all));
   };
   const Result<Plan> plan = FindPlan(request);
   if (!plan) return Complain(plan.error());
@@ -264,10 +265,11 @@ Command AddPlan(Flags& declare) {
   declare.Value("--batches", "N,M", "with --run: the batch sizes to capture, 4,8 unless given",
                 [flags](const std::string& text) { return ReadBatches(text, flags->batches); });
   AddGpuFlag(declare, flags->gpu, "the card, or its memory; that of the capture unless given");
-  declare.Count("--global-batch", "N", flags->samples,
-                "samples in each step of the optimizer: micro-batch x accumulation x GPUs; unless given, "
-                "the script's own, else the largest power of two that fits in one micro-batch",
-                1, kLargestBatch);
+  declare.Count(
+      "--global-batch", "N", flags->samples,
+      "samples in each step of the optimizer: micro-batch x accumulation x GPUs; unless given, "
+      "the script's own, else the largest power of two that fits in one micro-batch",
+      1, kLargestBatch);
   AddRoomFlag(declare, "--beside", flags->beside, "what other processes hold of the card (70GiB)");
   declare.Count("--gpus", "N", flags->gpus, "so many of the card in each machine", 1, 1024);
   declare.Count("--nodes", "N", flags->nodes, "so many machines", 1, 4096);
@@ -287,8 +289,9 @@ Command AddPlan(Flags& declare) {
                "rules alone");
   declare.Switch("--json", flags->json, "one JSON document (docs/json.md)");
   AddAllowUnknown(declare, flags->allow_unknown);
-  declare.Text("--html", "FILE", flags->html,
-               "also a page: memory against time, each point a configuration, with the lines to type");
+  declare.Text(
+      "--html", "FILE", flags->html,
+      "also a page: memory against time, each point a configuration, with the lines to type");
   declare.Examples(
       "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64   the fastest ways that fit\n"
       "  plimsoll plan job.step.json.gz --gpu 4090 --global-batch 64 --keep-numerics\n"

@@ -93,8 +93,9 @@ Gpu OfSize(Bytes memory) {
 
 /// The GB that are printed on the box of a card with this much usable memory.
 int BoxSize(Bytes memory) {
-  static constexpr std::array<int, 25> kSizes = {4,  5,  6,  8,  10, 11, 12,  16,  20,  24,  32,  40, 48,
-                                                 64, 80, 94, 96, 97, 128, 141, 180, 186, 192, 256, 288};
+  static constexpr std::array<int, 25> kSizes = {4,   5,   6,   8,   10,  11,  12, 16, 20,
+                                                 24,  32,  40,  48,  64,  80,  94, 96, 97,
+                                                 128, 141, 180, 186, 192, 256, 288};
   const auto* size = std::ranges::find_if(kSizes, [&](int n) { return memory <= n * kGiB; });
   return size == kSizes.end() ? 0 : *size;
 }

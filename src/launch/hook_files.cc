@@ -38,13 +38,13 @@ namespace {
 /// As the files of one run have them, and what is read from there by the installer too.
 std::optional<Error> WriteEach(const std::string& folder) {
   const std::pair<const char*, std::string> files[] = {
-      {"plimsoll_begin.py", HookBegin()},      {"plimsoll_recorder.py", HookRecorder()},
-      {"plimsoll_history.py", HookHistory()},  {"plimsoll_signals.py", HookSignals()},
-      {"plimsoll_modules.py", HookModules()},  {"plimsoll_owners.py", HookOwners()},
-      {"plimsoll_objects.py", HookObjects()},  {"plimsoll_inside.py", HookInside()},
-      {"plimsoll_graphs.py", HookGraphs()},    {"plimsoll_nameless.py", HookNameless()},
+      {"plimsoll_begin.py", HookBegin()},       {"plimsoll_recorder.py", HookRecorder()},
+      {"plimsoll_history.py", HookHistory()},   {"plimsoll_signals.py", HookSignals()},
+      {"plimsoll_modules.py", HookModules()},   {"plimsoll_owners.py", HookOwners()},
+      {"plimsoll_objects.py", HookObjects()},   {"plimsoll_inside.py", HookInside()},
+      {"plimsoll_graphs.py", HookGraphs()},     {"plimsoll_nameless.py", HookNameless()},
       {"plimsoll_register.py", HookRegister()}, {"plimsoll_files.py", HookFilesOfRecord()},
-      {"plimsoll_work.py", HookWork()},        {"plimsoll_status.py", HookStatus()}};
+      {"plimsoll_work.py", HookWork()},         {"plimsoll_status.py", HookStatus()}};
   for (const auto& [name, text] : files) {
     if (auto error = WriteFile((std::filesystem::path(folder) / name).string(), text)) return error;
   }

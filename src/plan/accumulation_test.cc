@@ -22,8 +22,7 @@ Job Captured(int micro_batches) {
 
 TrialResult TrialOf(const Job& job, std::int64_t batch) {
   const PredictOptions options{.batch = batch};
-  const Result<Setting> setting =
-      MakeSetting(job, *FindGpu("H200"), options);
+  const Result<Setting> setting = MakeSetting(job, *FindGpu("H200"), options);
   EXPECT_TRUE(setting.ok());
   return Trial::Of(*setting)->WithRanges();
 }
@@ -31,8 +30,8 @@ TrialResult TrialOf(const Job& job, std::int64_t batch) {
 /// `from` micro-batches made `to`, beside a capture of `to`.
 void ExpectSame(int from, int to) {
   Job made = Captured(from);
-  const std::optional<Error> error = Rewrite(
-      made, WithSettings({}, {"accumulation=" + std::to_string(to)}));
+  const std::optional<Error> error =
+      Rewrite(made, WithSettings({}, {"accumulation=" + std::to_string(to)}));
   ASSERT_EQ(error, std::nullopt) << error->ToLine();
   EXPECT_EQ(made.variants[0].passes, to);
   for (const std::int64_t batch : {2, 7, 32}) {
@@ -65,9 +64,8 @@ TEST(Accumulation, APlanSplitsTheSamplesOfAScriptThatAccumulates) {
   ASSERT_TRUE(plan.ok()) << plan.error().ToLine();
   ASSERT_FALSE(plan->ways.empty());
   const auto& ways = plan->ways;
-  EXPECT_TRUE(std::ranges::any_of(ways, [&](const Way& way) {
-    return MicroBatchesOf(job, way.choice) > 4;
-  }));
+  EXPECT_TRUE(std::ranges::any_of(
+      ways, [&](const Way& way) { return MicroBatchesOf(job, way.choice) > 4; }));
   for (const Way& way : ways) EXPECT_EQ(SamplesOf(job, way.choice), 64);
 }
 

@@ -144,9 +144,7 @@ bool Evaluator::IsLong() const {
   return request_.job.variants.front().events.size() > kMostEventsKept;
 }
 
-bool Evaluator::OutOfTime() const {
-  return request_.out_of_time && request_.out_of_time();
-}
+bool Evaluator::OutOfTime() const { return request_.out_of_time && request_.out_of_time(); }
 
 unsigned Evaluator::Threads() const {
   if (!IsLong()) return 0;

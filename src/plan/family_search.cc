@@ -193,7 +193,8 @@ Result<bool> FamilySearch::CheckpointOne(const Way& plain, WorkBudget& budget,
   budget.Spend(kModelling * evaluator_.WorkToTime());
   const CheckpointSets& in_part = SetsFor(plain.choice, true);
   const double worth_it_us = kSelectiveGain * whole->score.us;
-  if (LeastTime(in_part, ScoreOf(plain), MicroBatchesOf(request_.job, plain.choice)) >= worth_it_us) return true;
+  if (LeastTime(in_part, ScoreOf(plain), MicroBatchesOf(request_.job, plain.choice)) >= worth_it_us)
+    return true;
   const std::size_t so_far = found.size();
   const Result<CheckpointChoice> selective = Choose(in_part, plain, worth_it_us, budget, found);
   if (!selective) return selective.error();

@@ -1,4 +1,5 @@
-// The best ways of one family: in how few micro-batches it fits, and with which modules checkpointed.
+// The best ways of one family: in how few micro-batches it fits, and with which modules
+// checkpointed.
 #pragma once
 
 #include <memory>

@@ -141,11 +141,12 @@ class Search {
         FamiliesOf(request_, Numerics::kSame, Tiers().back(), evaluator_, budget, refused_);
     if (!families) return families.error();
     for (const Family& family : families->all) {
-      const Choice smallest =
-          CanSplit(request_) ? Split(request_.job, family.base, int(family.base.batch)) : family.base;
-      const Choice recomputed =
-          smallest.With(kCheckpointingLever.name, ModulesValue(CheckpointBlocks(
-              request_.job, VariantOf(request_.job, smallest))));
+      const Choice smallest = CanSplit(request_)
+                                  ? Split(request_.job, family.base, int(family.base.batch))
+                                  : family.base;
+      const Choice recomputed = smallest.With(
+          kCheckpointingLever.name,
+          ModulesValue(CheckpointBlocks(request_.job, VariantOf(request_.job, smallest))));
       for (const Choice& choice : {smallest, recomputed}) {
         const Result<Way> way = evaluator_.Evaluate(choice);
         if (way) Keep(*way);
@@ -289,11 +290,10 @@ class Search {
       const Result<Way> w = evaluator_.Evaluate(without);
       if (!a || !w) continue;
       plan.worth.push_back({lever, *a, *w});
-      const bool is_new = std::ranges::none_of(
-          found_, [&](const Way& known) { return known.choice == without; });
+      const bool is_new =
+          std::ranges::none_of(found_, [&](const Way& known) { return known.choice == without; });
       const bool better =
-          is_new && w->SurelyFits() &&
-          w->MicrosecondsPerSample() < first.MicrosecondsPerSample() &&
+          is_new && w->SurelyFits() && w->MicrosecondsPerSample() < first.MicrosecondsPerSample() &&
           NumericsOf(request_.job, without) <= NumericsOf(request_.job, first.choice);
       if (better) Keep(*w);
       faster = faster || better;

@@ -1,6 +1,6 @@
 // The fastest ways to train a job within a card: precisions, forms of the optimizer, settings of
-// the allocator and the like are combined, with the samples in as few micro-batches as fit and the best
-// blocks checkpointed.
+// the allocator and the like are combined, with the samples in as few micro-batches as fit and the
+// best blocks checkpointed.
 #pragma once
 
 #include <optional>

@@ -208,8 +208,7 @@ TEST(Plan, MoreGpusThanThereCanBeAreRefused) {
 }
 
 TEST(PlanTest, ConfigurationsWithALeakComeLast) {
-  const Job job =
-      *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/lives/leak.step.json.gz"));
+  const Job job = *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/lives/leak.step.json.gz"));
   PlanRequest request{.job = job, .gpu = *FindGpu("RTX 4090"), .options = {}, .samples = 64};
   const Plan plan = Find(request);
   EXPECT_TRUE(plan.Lasts());
@@ -271,8 +270,8 @@ TEST(Plan, OneWayHasOneFigureAndTheFirstIsTheFastest) {
   for (const Way& way : shown) {
     const Needs& needs = way.trial.needs;
     EXPECT_EQ(needs.device.best - needs.reserved.best, outside);
-    EXPECT_TRUE(!way.SurelyFits() || way.MicrosecondsPerSample() >=
-                                         0.97 * plan->ways.front().MicrosecondsPerSample());
+    EXPECT_TRUE(!way.SurelyFits() ||
+                way.MicrosecondsPerSample() >= 0.97 * plan->ways.front().MicrosecondsPerSample());
   }
 }
 

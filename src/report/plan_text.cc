@@ -96,16 +96,16 @@ std::string OtherSamples(const PlanRequest& request) {
   own = WithMicroBatches(job, own, CapturedPasses(job));
   own.batch = *job.own_batch;
   if (SamplesOf(job, own) == request.samples) return "";
-  return fmt::format(" The script has {}: --global-batch {} changes that.",
-                     SamplesAStep(job, own), request.samples);
+  return fmt::format(" The script has {}: --global-batch {} changes that.", SamplesAStep(job, own),
+                     request.samples);
 }
 
 std::string NothingFits(const PlanRequest& request, const Way& closest,
                         const std::optional<Gpu>& smallest_card) {
-  std::string text = fmt::format(
-      "{} fits on {}: with {}, what comes closest takes up to {}",
-      closest.trial.fits ? "Nothing surely" : "Nothing", Cards(request),
-      SamplesAStep(request.job, closest.choice), FormatBytes(Counted(request, closest).high));
+  std::string text = fmt::format("{} fits on {}: with {}, what comes closest takes up to {}",
+                                 closest.trial.fits ? "Nothing surely" : "Nothing", Cards(request),
+                                 SamplesAStep(request.job, closest.choice),
+                                 FormatBytes(Counted(request, closest).high));
   if (request.options.limit) {
     return text + fmt::format(" of reserved memory, and PyTorch may hold {}.",
                               FormatBytes(*request.options.limit));
@@ -124,9 +124,10 @@ std::string Decision(const PlanRequest& request, const Plan& plan) {
   const std::string cards = Cards(request);
   const std::string samples = SamplesAStep(request.job, best.choice);
   if (best.leak) {
-    return fmt::format("No configuration lasts on {} with {}: the first {}. There, {}. Mend that "
-                       "leak first.",
-                       cards, samples, RunsOut(*best.leak), GrowthText(*best.leak));
+    return fmt::format(
+        "No configuration lasts on {} with {}: the first {}. There, {}. Mend that "
+        "leak first.",
+        cards, samples, RunsOut(*best.leak), GrowthText(*best.leak));
   }
   if (best.choice == plan.as_captured.choice) {
     return fmt::format("Fits on {} as it is: {}. Nothing that was tried is faster.", cards,
@@ -134,8 +135,8 @@ std::string Decision(const PlanRequest& request, const Plan& plan) {
   }
   return fmt::format("{} on {} with {}: {}, {} samples a second.{}",
                      plan.as_captured.SurelyFits() ? "Faster" : "Fits", cards,
-                     LeverList(request, best.choice), samples,
-                     std::lround(best.SamplesPerSecond()), Unchanged(request, plan.as_captured));
+                     LeverList(request, best.choice), samples, std::lround(best.SamplesPerSecond()),
+                     Unchanged(request, plan.as_captured));
 }
 
 void WriteWays(Writer& w, const PlanRequest& request, const Plan& plan) {
@@ -234,11 +235,11 @@ void WriteWorth(Writer& w, const PlanRequest& request, const Plan& plan) {
   const Bytes more = Counted(request, second).best - Counted(request, first).best;
   w.Line();
   w.Wrapped(
-      fmt::format("The second configuration ({}) takes {:.1f} ms more for a step, {:.0f} %, and {} {} {}.",
-                  LeverList(request, second.choice), more_us / 1e3,
-                  100 * more_us / first.trial.step_us, FormatBytes(std::abs(more)),
-                  more > 0 ? "more" : "less",
-                  request.options.limit ? "of reserved memory" : "on the device"),
+      fmt::format(
+          "The second configuration ({}) takes {:.1f} ms more for a step, {:.0f} %, and {} {} {}.",
+          LeverList(request, second.choice), more_us / 1e3, 100 * more_us / first.trial.step_us,
+          FormatBytes(std::abs(more)), more > 0 ? "more" : "less",
+          request.options.limit ? "of reserved memory" : "on the device"),
       "  ", "  ");
 }
 
@@ -271,26 +272,26 @@ std::string PlanVerdict(const PlanRequest& request, const Plan& plan) {
 
 std::vector<std::string> PlanNotes(const PlanRequest& request, const Plan& plan,
                                    std::string_view fitting) {
-  std::vector<std::string> notes = {fmt::format(
-      "{} configurations were predicted, each by simulating PyTorch's allocator", plan.evaluations)};
+  std::vector<std::string> notes = {
+      fmt::format("{} configurations were predicted, each by simulating PyTorch's allocator",
+                  plan.evaluations)};
   if (!plan.ways.empty()) {
     notes.back() += fmt::format(
         "; {} fit even if every workspace of cuDNN and cuBLAS is as large as it can be", fitting);
   }
   if (plan.left_out > 0) {
-    notes.push_back(fmt::format(
-        "the search ended {} with {} of {} combinations of changes looked through: a faster one may "
-        "have been missed",
-        plan.out_of_time
-            ? std::string("by --seconds")
-            : fmt::format("early, since the step is long ({} calls),",
-                          request.job.variants.front().calls.size()),
-        plan.combinations - plan.left_out, plan.combinations));
+    notes.push_back(
+        fmt::format("the search ended {} with {} of {} combinations of changes looked through: a "
+                    "faster one may "
+                    "have been missed",
+                    plan.out_of_time ? std::string("by --seconds")
+                                     : fmt::format("early, since the step is long ({} calls),",
+                                                   request.job.variants.front().calls.size()),
+                    plan.combinations - plan.left_out, plan.combinations));
   }
   if (request.samples_of_script) {
-    notes.push_back(
-        fmt::format("no --global-batch was given: the script has {}",
-                    SamplesAStep(request.job, StartOf(request))));
+    notes.push_back(fmt::format("no --global-batch was given: the script has {}",
+                                SamplesAStep(request.job, StartOf(request))));
   }
   if (request.samples_by_default) {
     notes.push_back(fmt::format(

@@ -73,7 +73,7 @@ TEST(MeasuredPredict, ChangesAreThoseOfTheRealRuns) {
     Result<Job> job = ReadJob(*Input::Open((kSteps / (name + ".step.json.gz")).string()));
     ASSERT_TRUE(job.ok()) << job.error().ToLine();
     Choice choice;
-    choice = choice.With("accumulation", PassesValue(row["accumulate"].get<int>()));
+    choice = choice.With("accumulation", MicroBatchesValue(row["accumulate"].get<int>()));
     if (row["checkpoint"].is_string()) {
       choice = WithSettings(choice, {"checkpointing=" + row["checkpoint"].get<std::string>()});
     }
@@ -167,9 +167,9 @@ TEST(MeasuredPredict, ChangedStepsMakeSense) {
       for (const Variant& variant : job->variants) {
         const std::vector<std::string> faults =
             FaultsOf(*job, variant, choice.TextOf("parallel").starts_with("fsdp"));
-        EXPECT_TRUE(faults.empty())
-            << entry.path() << " " << choice.TextOf("checkpointing") << " " << PassesOf(choice)
-            << ": " << faults.size() << " faults, the first: " << faults.front();
+        EXPECT_TRUE(faults.empty()) << entry.path() << " " << choice.TextOf("checkpointing") << " "
+                                    << MicroBatchesOf(*job, choice) << ": " << faults.size()
+                                    << " faults, the first: " << faults.front();
       }
     }
   }

@@ -30,8 +30,7 @@ struct MaxLength {
 std::int64_t LengthsApart(const std::vector<std::int64_t>& captured);
 
 /// At the batch of the setting. `captured`: the lengths of the capture.
-Result<MaxLength> FindMaxLength(const RanksAtLength& at,
-                                const std::vector<std::int64_t>& captured);
+Result<MaxLength> FindMaxLength(const RanksAtLength& at, const std::vector<std::int64_t>& captured);
 
 /// What samples of a length are counted in.
 struct SampleUnit {

@@ -119,8 +119,8 @@ Result<PageAnswer> AnswerPage(const Question& question, std::int64_t batch,
     if (done == 1) progress.next("predicting other batches and precisions", all);
     progress.advance();
   };
-  Result<TradeOffTable> table = TradeOffs(question.job, question.card.gpu,
-                                          OptionsOn(question, question.card, batch), tell);
+  Result<TradeOffTable> table =
+      TradeOffs(question.job, question.card.gpu, OptionsOn(question, question.card, batch), tell);
   if (!table) return table.error();
   return PageAnswer{.trade_offs = std::move(*table), .frontier = std::move(frontier)};
 }

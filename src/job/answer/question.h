@@ -92,8 +92,8 @@ struct Answer {
 
 /// Hears what is done: its name with the number of pieces (0: one), then each finished piece.
 struct AnswerProgress {
-  std::function<void(const std::string& what, std::size_t pieces)> next =
-      [](const std::string&, std::size_t) {};
+  std::function<void(const std::string& what, std::size_t pieces)> next = [](const std::string&,
+                                                                             std::size_t) {};
   std::function<void()> advance = [] {};
 };
 

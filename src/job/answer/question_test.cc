@@ -98,9 +98,8 @@ TEST(Question, StagesThatWaitTakeLonger) {
 TEST(Question, CardsAnswerAsEachOfThemByName) {
   Question question = About(TwoStages(), kGiB);
   question.batch = 20;
-  const std::vector<Card> cards = {{.gpu = WithRoom(300 * kMiB)},
-                                   {.gpu = WithRoom(600 * kMiB)},
-                                   {.gpu = WithRoom(2 * kGiB)}};
+  const std::vector<Card> cards = {
+      {.gpu = WithRoom(300 * kMiB)}, {.gpu = WithRoom(600 * kMiB)}, {.gpu = WithRoom(2 * kGiB)}};
   const Result<CardsFound> found = AnswerForCards(question, cards);
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->batch, 20);

@@ -148,9 +148,9 @@ void MarkFrontier(std::vector<TradeOff>& all) {
     return a.fits && a_high <= b_high && a_us <= b_us && (a_high < b_high || a_us < b_us);
   };
   for (TradeOff& one : all) {
-    one.on_frontier =
-        one.fits && std::none_of(all.begin(), all.end(),
-                                       [&](const TradeOff& other) { return beats(other, one); });
+    one.on_frontier = one.fits && std::none_of(all.begin(), all.end(), [&](const TradeOff& other) {
+                        return beats(other, one);
+                      });
   }
 }
 

@@ -27,7 +27,7 @@ KernelTime AttentionTime(const Call& call, const TimeContext& context);
 // normalization_time.cc
 KernelTime BatchNorm(const Call& call, const TimeContext& context);
 KernelTime LayerNorm(const Call& call, const TimeContext& context);
-KernelTime GroupNorm(const Call& call, const TimeContext& context);
+KernelTime GroupNormTime(const Call& call, const TimeContext& context);
 
 // reduction_time.cc
 KernelTime Sum(const Call& call, const TimeContext& context);

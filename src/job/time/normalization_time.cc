@@ -51,7 +51,7 @@ KernelTime BatchNorm(const Call& call, const TimeContext& context) {
 
 /// native_group_norm(self, weight, bias, N, C, HW, groups, eps), its backward (gradient, self,
 /// mean, rstd, weight, N, C, HW, groups, mask).
-KernelTime GroupNorm(const Call& call, const TimeContext& context) {
+KernelTime GroupNormTime(const Call& call, const TimeContext& context) {
   const bool backward = BaseName(call.op()).find("backward") != std::string_view::npos;
   const auto input = call.TensorArg(backward ? 1 : 0);
   if (!input || (*input)->dims() < 2) return Pointwise(call, context);

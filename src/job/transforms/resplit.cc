@@ -16,12 +16,12 @@ namespace plimsoll {
 namespace {
 
 /// Events of one micro-batch, from its inputs to the next one or to the optimizer's step.
-struct Span {
+struct MicroBatchSpan {
   std::size_t begin = 0;
   std::size_t end = 0;
 };
 /// The micro-batches of one step.
-using StepSpans = std::vector<Span>;
+using StepSpans = std::vector<MicroBatchSpan>;
 
 bool BeginsMicroBatch(const JobEvent& event) {
   return event.kind == JobEvent::Kind::kStage &&
@@ -90,7 +90,7 @@ class SpanFinder {
 };
 
 /// The positions of its calls.
-std::vector<std::size_t> CallsIn(const Variant& variant, const Span& span) {
+std::vector<std::size_t> CallsIn(const Variant& variant, const MicroBatchSpan& span) {
   std::vector<std::size_t> calls;
   for (std::size_t i = span.begin; i < span.end; ++i) {
     if (variant.events[i].kind == JobEvent::Kind::kCall) calls.push_back(i);
@@ -136,7 +136,7 @@ std::vector<StepSpans> SpansIn(const Variant& variant) {
 using Origin = std::tuple<StringId, StringId, std::size_t, std::size_t>;
 using Origins = std::map<Origin, Storage>;
 
-Origins OriginsIn(const Variant& variant, const Span& span) {
+Origins OriginsIn(const Variant& variant, const MicroBatchSpan& span) {
   Origins births;
   std::map<std::tuple<StringId, StringId, std::size_t>, std::size_t> seen;
   for (std::size_t i = span.end; i-- > span.begin;) {
@@ -150,7 +150,7 @@ Origins OriginsIn(const Variant& variant, const Span& span) {
   return births;
 }
 
-std::set<Storage> FreedIn(const Variant& variant, const Span& span) {
+std::set<Storage> FreedIn(const Variant& variant, const MicroBatchSpan& span) {
   std::set<Storage> freed;
   for (std::size_t i = span.begin; i < span.end; ++i) {
     const JobEvent& event = variant.events[i];
@@ -159,7 +159,7 @@ std::set<Storage> FreedIn(const Variant& variant, const Span& span) {
   return freed;
 }
 
-std::vector<StringId> OperatorsIn(const Variant& variant, const Span& span) {
+std::vector<StringId> OperatorsIn(const Variant& variant, const MicroBatchSpan& span) {
   std::vector<StringId> operators;
   for (const std::size_t at : CallsIn(variant, span)) {
     operators.push_back(variant.calls[variant.events[at].index].op);
@@ -215,7 +215,7 @@ class Resplitter {
 
   /// The last one, as often as is wanted; each lets go of what the one before it left.
   void Repeat(const StepSpans& spans) {
-    const Span& last = spans.back();
+    const MicroBatchSpan& last = spans.back();
     const Origins left = OriginsIn(old_, spans[spans.size() - 2]);
     const Origins made = OriginsIn(old_, last);
     const std::set<Storage> freed = FreedIn(old_, last);
