@@ -159,7 +159,7 @@ REFUSED = [
     ("train.py", "is read as well"),
     ("notes.txt", "plimsoll has not written it"),
     ("nowhere/job.step.json", "cannot be written: No such file or directory"),
-    ("folder", "is no file to write to"),
+    ("folder", "is no regular file"),
     ("x" * 300, "cannot be written: File name too long"),
 ]
 

@@ -40,9 +40,11 @@ refuse "empty file" "empty" explain "$work/empty.pickle"
 refuse "empty standard input" "empty" explain -
 # Root may read anything; this file answers every read with an error, even to root.
 refuse "unreadable file" "" explain /proc/self/mem
-for command in explain report diff replay pack; do
-  refuse "$command: a file of no size" "no size|pagemap" "$command" /proc/self/pagemap
-  refuse "$command: a device" "device" "$command" /dev/zero
+for command in explain report "diff $data" replay pack; do
+  # shellcheck disable=SC2086  # a command and its first file are two words
+  refuse "$command: a file of no size" "no size|pagemap" $command /proc/self/pagemap
+  # shellcheck disable=SC2086
+  refuse "$command: a device" "device" $command /dev/zero
 done
 if ((EUID != 0)); then
   cp "$data" "$work/secret.pickle" && chmod 000 "$work/secret.pickle"

@@ -70,22 +70,30 @@ def _keep(function: Callable[[], None]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key at the terminal is for the first process
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     code = 1
+    # A signal between the fork and the `try` would leave the child behind.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     child = _fork(_run, function)
     try:
-        code = _wait(child)
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+            code = _wait(child)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    finally:  # also where the signal comes just before that line
         _end_all(child)
         os._exit(code)
 
 
 def _stop(number: int, frame: object) -> None:
+    """Once: the parent sends one signal and its end another, which must not interrupt _end_all."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(_BY_SIGNAL + number)
 
 
 def _run(function: Callable[[], None]) -> None:
     os.setpgid(0, 0)  # with all that it starts
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     function()
 
