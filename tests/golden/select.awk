@@ -1,7 +1,8 @@
 # Leaves of an answer what a golden case is about: awk -f select.awk -v names="NAME…" (separated by newlines)
 # Text: `verdict` is all lines above the first heading; any other name is the beginning of a heading. A heading is a
 # line at the left edge, below an empty line, with an indented line below it.
-# JSON, as the program lays it out: a name is a path, such as `ranks.0.account`; `*` stands for any key or index.
+# JSON, as the program lays it out: a name is a path, such as `ranks.0.account`; `*` stands for any key or index, and
+# `values` for what is neither a list nor an object at the top.
 BEGIN {
   count = split(names, wanted, "\n")
 }
@@ -13,8 +14,9 @@ function is_wanted(heading,   i) {
 }
 
 # Whether the path of a line, or a beginning of it, is wanted.
-function path_is_wanted(   i, n, k, part) {
+function path_is_wanted(text,   i, n, k, part) {
   for (i = 1; i <= count; ++i) {
+    if (wanted[i] == "values" && depth == 1 && text !~ /[\[{\]}]$/) return 1
     n = split(wanted[i], part, ".")
     if (n > depth) continue
     for (k = 1; k <= n && (part[k] == "*" || part[k] == path[k]); ++k) continue
@@ -30,13 +32,15 @@ function take_json(line,   text) {
   depth = RLENGTH
   if (depth == 0) return
   if (text ~ /^[\]}]/) {
-    if (path_is_wanted()) print line
+    sub(/,$/, "", text)
+    if (path_is_wanted(text)) print line
     return
   }
   if (match(text, /^"[^"]*": /)) path[depth] = substr(text, 2, RLENGTH - 4)
   else path[depth] = next_index[depth]++
   next_index[depth + 1] = 0
-  if (path_is_wanted()) print line
+  sub(/,$/, "", text)
+  if (path_is_wanted(text)) print line
 }
 
 function take_text(line, below) {
