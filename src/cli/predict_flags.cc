@@ -422,6 +422,8 @@ Result<std::vector<Card>> ReadCards(const PredictFlags& flags) {
   std::optional<Error> error;
   bool read = false;
   for (Gpu gpu : Gpus()) {
+    // Parts of a card are asked for by their price only.
+    if (gpu.slice && !flags.prices.contains(gpu.name)) continue;
     if (flags.beside) {
       // Others leave nothing of a small card.
       Result<Gpu> left = Beside(std::move(gpu), *flags.beside);
