@@ -411,13 +411,55 @@ def test_what_is_compiled_and_never_called_is_no_compiling_script(tmp_path: Path
 
 def test_a_long_evaluation_is_counted_as_far_as_all_runs_went(tmp_path: Path) -> None:
     """A loop that is cut short by time is not as long in each run; nor is this one."""
-    text = JOB + """
+    text = (
+        JOB
+        + """
 model.eval()
 with torch.no_grad():
     for i in iter(list(range(20 + batch)).pop, 0):
         out = model(torch.randn(512, 32, device="cuda"))
 """
+    )
     told = captured(tmp_path, text, "{batch}").document
     assert "evaluation" in [part[0] for part in parts(told)] and "lost_at" not in told
     [note] = [note for note in told["notes"] if "is counted as far as" in note]
     assert "the evaluation that follows the steps" in note and "batch 4 and at batch 8" in note
+
+
+ASKED = (
+    HEAD
+    + """\
+batches = iter(loader)
+model.train()
+for step in range(8):
+    {asked}
+    loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "x, y = next(batches)",
+        "x, y = (lambda: batches.__next__())()",
+        """try:
+        x, y = next(batches)
+    except StopIteration:
+        batches = iter(loader)
+        x, y = next(batches)""",
+        """x, y = next(batches, (None, None))
+    if x is None: break""",
+    ],
+    ids=["next", "in a function", "caught", "with a value for the end"],
+)
+def test_a_script_that_asks_for_its_batches_is_followed_to_its_end(
+    tmp_path: Path, asked: str
+) -> None:
+    text = ASKED.replace("{asked}", asked) + EVALUATION.replace("\n    ", "\n")
+    told = captured(tmp_path, text, "{batch}").document
+    assert "lost_at" not in told and "not_followed" not in told
+    assert ["evaluation", {"batches": [24, 12], "seen": 3}] in parts(told)
