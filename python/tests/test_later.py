@@ -102,6 +102,43 @@ optimizer.load_state_dict(again["optimizer"])
     assert len(made) == 16
 
 
+def test_checkpoints_may_be_copied_and_removed_within_the_steps(tmp_path: Path) -> None:
+    last, best = str(tmp_path / "last.pt"), str(tmp_path / "best.pt")
+    text = (
+        JOB
+        + f"""
+        import os, shutil
+        torch.save(model.state_dict(), {last!r})
+        shutil.copyfile({last!r}, {best!r})
+        os.remove({last!r})
+        assert not os.path.exists({last!r})
+        model.load_state_dict(torch.load({best!r}))
+"""
+    )
+    assert "lost_at" not in captured(tmp_path, text, "{batch}").document
+    assert not (tmp_path / "best.pt").exists()
+
+
+def test_a_small_file_that_is_written_behind_the_steps_can_be_read(tmp_path: Path) -> None:
+    path = str(tmp_path / "metrics.csv")
+    text = (
+        JOB
+        + f"""
+with open({path!r}, "wb") as file:
+    file.write(b"loss,accuracy")
+with open({path!r}, "ab") as file:
+    file.write(b",step")
+assert open({path!r}).read() == "loss,accuracy,step"
+with open({path!r}, "wb") as file:
+    for _ in range(5):
+        file.write(bytes(20 << 20))
+import os
+assert os.path.getsize({path!r}) <= 64 << 20
+"""
+    )
+    assert "lost_at" not in captured(tmp_path, text, "{batch}").document
+
+
 def test_an_error_there_is_told_and_the_steps_count(tmp_path: Path) -> None:
     told = captured(tmp_path, JOB + "\nraise RuntimeError('no report')\n", "{batch}").document
     assert steps(told) == 3
@@ -411,15 +448,12 @@ def test_what_is_compiled_and_never_called_is_no_compiling_script(tmp_path: Path
 
 def test_a_long_evaluation_is_counted_as_far_as_all_runs_went(tmp_path: Path) -> None:
     """A loop that is cut short by time is not as long in each run; nor is this one."""
-    text = (
-        JOB
-        + """
+    text = JOB + """
 model.eval()
 with torch.no_grad():
     for i in iter(list(range(20 + batch)).pop, 0):
         out = model(torch.randn(512, 32, device="cuda"))
 """
-    )
     told = captured(tmp_path, text, "{batch}").document
     assert "evaluation" in [part[0] for part in parts(told)] and "lost_at" not in told
     [note] = [note for note in told["notes"] if "is counted as far as" in note]
