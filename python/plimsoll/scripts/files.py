@@ -212,12 +212,11 @@ _FIRST_BYTES = 64 << 20
 class _FirstBytes(io.RawIOBase):
     """A file that keeps what is written at its beginning, and nothing more."""
 
-    def __init__(self, file: io.FileIO) -> None:
+    def __init__(self, file: Any) -> None:
         self._file = file
-        self.name, self.mode = file.name, file.mode
-        for name in ("readable", "writable", "seekable", "seek", "tell", "truncate", "fileno"):
+        likewise = ("name", "mode", "readable", "writable", "seekable", "readinto")
+        for name in (*likewise, "seek", "tell", "truncate", "fileno"):
             setattr(self, name, getattr(file, name))
-        self.readinto = file.readinto
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
