@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""What `plimsoll plan` says of nineteen unedited training scripts, held against `predict` and a GPU.
+"""What `plimsoll plan` says of nineteen unedited scripts, held against `predict` and a GPU.
 
-    drive.py plan PROGRAM OUT [NAME…]    captures, plans, and the same questions to `predict`; no GPU
-    drive.py table OUT                   markdown: predicted against measured
+    drive.py plan PROGRAM OUT [NAME…]    captures, plans, and the same asked of `predict`; no GPU
 
 `plan` writes to OUT, per script: NAME.step.json.gz, NAME@LIMIT.json (the plan) and NAME.json (what
 was found). A script whose NAME.json is there is not asked again unless --again is given.
@@ -15,6 +14,7 @@ import concurrent.futures
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,25 +44,28 @@ class Program:
         seconds = min(self._seconds, self._end - begun)
         if seconds < 1:
             return {"error": "not asked: no time left", "asked": " ".join(words)}
+        asked = subprocess.Popen(
+            [self._path, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=where,
+            env=environment,
+            start_new_session=True,
+        )
         try:
-            run = subprocess.run(
-                [self._path, *words],
-                capture_output=True,
-                text=True,
-                cwd=where,
-                env=environment,
-                timeout=seconds,
-                check=False,
-            )
+            out, err = asked.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
+            os.killpg(asked.pid, signal.SIGKILL)
+            asked.communicate()
             return {"error": f"no answer after {seconds:.0f} s", "asked": " ".join(words)}
         seconds = round(time.monotonic() - begun, 1)
         try:
-            answer: Row = json.loads(run.stdout)
+            answer: Row = json.loads(out)
         except ValueError:
-            text = (run.stderr or run.stdout).strip()[-1500:]
-            return {"error": text, "code": run.returncode, "asked": " ".join(words)}
-        return {**answer, "code": run.returncode, "seconds": seconds}
+            text = (err or out).strip()[-1500:]
+            return {"error": text, "code": asked.returncode, "asked": " ".join(words)}
+        return {**answer, "code": asked.returncode, "seconds": seconds}
 
 
 def sets(way: Row) -> list[str]:
