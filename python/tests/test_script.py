@@ -660,7 +660,7 @@ def test_the_passes_of_a_plan_are_made_of_a_captured_batch(tmp_path: Path) -> No
     """It has fewer samples than a pass of the plan."""
     run = once(tmp_path, APPLIED.replace("PASSES", "4"), batch=8)
     assert phases(run).count("backward") == 4 * phases(run).count("step")
-    with pytest.raises(CaptureError, match="into 4 passes .* one of 4 cannot") as refused:
+    with pytest.raises(CaptureError, match="into 4 micro-batches .* one of 4 cannot") as refused:
         once(tmp_path, APPLIED.replace("PASSES", "4"), batch=4)
     assert "--batches 8,16" in refused.value.hint
 

@@ -16,6 +16,7 @@
 #include "job/answer/max_batch.h"
 #include "job/answer/predict.h"
 #include "job/answer/predicted_history.h"
+#include "job/transforms/gradient_uses.h"
 #include "plan/planned_run.h"
 #include "plan/search.h"
 #include "report/format/layout.h"
@@ -180,6 +181,10 @@ std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanRequest& request,
   outcome.first = {.batch = first.batch,
                    .passes = MicroBatchesOf(request.job, first),
                    .own_accumulation = CapturedPasses(request.job) > 1};
+  for (GradientUse& use : GradientUsesOf(request.job, request.job.variants.front())) {
+    outcome.first->scales |= use.by_scaler;
+    if (!use.by_scaler) outcome.first->before_step.push_back(std::move(use.at));
+  }
   for (const auto& [lever, value] : first.set) {
     outcome.first->levers.push_back(lever + "=" + value.text());
   }

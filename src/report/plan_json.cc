@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "job/transforms/gradient_uses.h"
 #include "plan/lever.h"
 #include "report/format/range_json.h"
 #include "report/growth_text.h"
@@ -69,6 +70,14 @@ Json WorthJson(const PlanRequest& request, const std::vector<LeverWorth>& worth)
   return all;
 }
 
+Json GradientUsesJson(const Job& job) {
+  Json uses = Json::array();
+  for (const GradientUse& use : GradientUsesOf(job, job.variants.front())) {
+    uses.push_back({{"at", use.at}, {"by_scaler", use.by_scaler}});
+  }
+  return uses;
+}
+
 }  // namespace
 
 std::string PlanJson(const PlanRequest& request, const Plan& plan) {
@@ -78,6 +87,8 @@ std::string PlanJson(const PlanRequest& request, const Plan& plan) {
        {"model", request.job.model},
        {"gpu", request.gpu.name},
        {"samples", request.samples},
+       {"captured_passes", CapturedPasses(request.job)},
+       {"gradients_used", GradientUsesJson(request.job)},
        {"keep_numerics", request.keep_numerics},
        {"ways", WaysJson(request, plan.ways)},
        {"alone", WaysJson(request, plan.single)},
