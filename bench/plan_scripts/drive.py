@@ -268,39 +268,44 @@ def edited_one(program: Program, out: Path, of: Configuration, again: bool) -> s
     )
 
 
-def edited_all(options: argparse.Namespace) -> int:
-    out = options.out.resolve()
-    program = Program(options.program, options.seconds, time.monotonic() + options.within)
-    firsts = []
-    for name in options.names or list(SCRIPTS):
-        planned = out / f"{name}.json"
-        if planned.exists() and SCRIPTS[name].edit.exists():
-            for plan in json.loads(planned.read_text())["plans"]:
-                firsts += configurations(SCRIPTS[name], out, plan)[:1]
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        asked = [pool.submit(edited_one, program, out, one, options.again) for one in firsts]
-        for done in concurrent.futures.as_completed(asked):
-            print(done.result(), flush=True)
-    pack(options, out)
-    return 0
+def firsts(name: str, out: Path) -> list[Configuration]:
+    planned = out / f"{name}.json"
+    if not planned.exists() or not SCRIPTS[name].edit.exists():
+        return []
+    plans = json.loads(planned.read_text())["plans"]
+    return [one for plan in plans for one in configurations(SCRIPTS[name], out, plan)[:1]]
 
 
-def plan_all(options: argparse.Namespace) -> int:
+def ask_all(options: argparse.Namespace) -> int:
+    """Plans, and what is edited as they tell, each as soon as it can be asked."""
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     names = options.names or list(SCRIPTS)
     program = Program(options.program, options.seconds, time.monotonic() + options.within)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        asked = [pool.submit(plan_one, program, name, out, options.again) for name in names]
-        for one in concurrent.futures.as_completed(asked):
-            print(one.result(), flush=True)
-    pack(options, out)
-    return 0
 
+        def edit(name: str) -> list[concurrent.futures.Future[str]]:
+            return [
+                pool.submit(edited_one, program, out, one, options.again)
+                for one in firsts(name, out)
+            ]
 
-def pack(options: argparse.Namespace, out: Path) -> None:
+        waiting: dict[concurrent.futures.Future[str], str] = {}
+        if options.command == "plan":
+            for name in names:
+                waiting[pool.submit(plan_one, program, name, out, options.again)] = name
+        else:
+            waiting = {asked: "" for name in names for asked in edit(name)}
+        while waiting:
+            done = concurrent.futures.wait(waiting, return_when="FIRST_COMPLETED").done
+            for one in done:
+                print(one.result(), flush=True)
+                name = waiting.pop(one)
+                if name and options.edited:
+                    waiting.update({asked: "" for asked in edit(name)})
     if options.pack:
         shutil.make_archive(str(options.pack).removesuffix(".tar.gz"), "gztar", out)
+    return 0
 
 
 def tiny(text: str) -> Row:
@@ -314,7 +319,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, call in (("plan", plan_all), ("edited", edited_all)):
+    for name in ("plan", "edited"):
         ask = commands.add_parser(name)
         ask.add_argument("program")
         ask.add_argument("out", type=Path)
@@ -324,7 +329,9 @@ def main() -> int:
         ask.add_argument("--within", type=float, default=1e9, help="seconds for all of it")
         ask.add_argument("--again", action="store_true", help="also what has an answer already")
         ask.add_argument("--pack", type=Path, help="also all of OUT as this .tar.gz")
-        ask.set_defaults(call=call)
+        if name == "plan":
+            ask.add_argument("--edited", action="store_true", help="`edited` in the same pool")
+        ask.set_defaults(call=ask_all)
     run = commands.add_parser("run")
     run.add_argument("out", type=Path)
     run.add_argument("results", type=Path, help="lines are added; what is there is not run again")

@@ -28,10 +28,11 @@ def wanted(out: Path, names: list[str]) -> Iterator[Configuration]:
         planned = out / f"{name}.json"
         if not planned.exists() or not SCRIPTS[name].edit.exists():
             continue
+        of_script = []
         for plan in json.loads(planned.read_text())["plans"]:
-            found += configurations(SCRIPTS[name], out, plan)
-            if plan is not None and not any(c.role == "plain" and c.script.name == name for c in found):
-                found.append(plain(SCRIPTS[name], plan["limit"]))
+            of_script += configurations(SCRIPTS[name], out, plan)
+        if of_script:
+            found += [*of_script, plain(SCRIPTS[name], of_script[0].limit)]
     yield from (c for c in found if c.role == "first")
     seen = set()
     for c in (c for c in found if c.role in ("below", "above")):
@@ -87,7 +88,7 @@ class Pool:
                 stderr=file,
                 stdin=subprocess.DEVNULL,
                 cwd=folder,
-                env={**os.environ, "OMP_NUM_THREADS": "4", **of.environment(folder)},
+                env={**os.environ, "OMP_NUM_THREADS": "8", **of.environment(folder)},
                 start_new_session=True,
             )
             try:
@@ -102,7 +103,7 @@ class Pool:
         if Path(job["out"]).exists():
             row: Row = json.loads(Path(job["out"]).read_text())
         else:
-            row = {"error": f"ended with {code}" if code is not None else f"no end in {seconds:.0f} s"}
+            row = {"error": f"no end in {seconds:.0f} s" if code is None else f"ended with {code}"}
         if "error" in row:
             row["log"] = log.read_text()[-1500:]
         else:

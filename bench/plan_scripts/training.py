@@ -3,9 +3,9 @@
     training.py JOB SCRIPT [ARGUMENT…]
 
 JOB is a JSON file: limit (bytes; 0 for none), steps, lock (a file: who has it trains, the others
-import, build their models and load their data), seconds (to have it), out (where the result goes). The script is the
-user's; an optimizer's step ends a step, `Tensor.backward` tells its loss, and after the last step
-the process ends.
+import, build their models and load their data), seconds (to have it), out (where the result goes).
+The script is the user's; an optimizer's step ends a step, `Tensor.backward` tells its loss, and
+after the last step the process ends.
 """
 
 from __future__ import annotations

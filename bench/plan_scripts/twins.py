@@ -105,9 +105,7 @@ def configurations(script: Script, out: Path, plan: Row) -> list[Configuration]:
     document = json.loads((out / plan["file"]).read_text())
     way = document["ways"][0]
     document = {**document, "ways": [way]}
-    first = Configuration(
-        script, plan["limit"], "first", way["batch"], way["passes"], document
-    )
+    first = Configuration(script, plan["limit"], "first", way["batch"], way["passes"], document)
     found = [first]
     divisors = [n for n in range(1, script.samples + 1) if script.samples % n == 0]
     at = divisors.index(first.batch)
@@ -136,5 +134,5 @@ def _cut_otherwise(first: Configuration, role: str, batch: int) -> Configuration
 
 
 def plain(script: Script, limit: float) -> Configuration:
-    document = {"ways": [{"set": {}}]}
+    document: Row = {"ways": [{"set": {}}]}
     return Configuration(script, limit, "plain", script.batch, script.accumulation, document)
