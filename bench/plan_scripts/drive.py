@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """What `plimsoll plan` says of nineteen unedited scripts, held against `predict` and a GPU.
 
-    drive.py plan PROGRAM OUT [NAME…]    captures, plans, and the same asked of `predict`; no GPU
+    drive.py plan PROGRAM OUT [NAME…]      captures, plans, and the same asked of `predict`; no GPU
+    drive.py edited PROGRAM OUT [NAME…]    captures each script edited as the plan tells; no GPU
+    drive.py run OUT RESULTS [NAME…]       trains the first way of each plan and its neighbours
+    drive.py table OUT RESULTS             what was found, as markdown
 
 `plan` writes to OUT, per script: NAME.step.json.gz, NAME@LIMIT.json (the plan) and NAME.json (what
-was found). A script whose NAME.json is there is not asked again unless --again is given.
+was found). A script whose NAME.json is there is not asked again unless --again is given. `edited`
+writes NAME@LIMIT.edited.json, `run` lines of JSON to RESULTS.
 """
 
 from __future__ import annotations
@@ -22,7 +26,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from running import run_all
 from scripts import SCRIPTS, Script
+from table import table
+from twins import Configuration, configurations, write_twin
 
 _GIB = 2**30
 GPU = "H200"
@@ -37,9 +44,9 @@ class Program:
         self._path = str(Path(path).resolve())
         self._seconds, self._end = seconds, end
 
-    def ask(self, *words: str, where: Path | None = None) -> Row:
+    def ask(self, *words: str, where: Path | None = None, **variables: str) -> Row:
         """The JSON of an answer; or "error", with the exit code."""
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **variables}
         begun = time.monotonic()
         seconds = min(self._seconds, self._end - begun)
         if seconds < 1:
@@ -144,8 +151,9 @@ class OneScript:
         if answer.get("closest"):
             plan["others"].append(self._compare(answer["closest"], limit))
         if answer["verdict"] != "fits" or not answer["ways"]:
+            passes = min(self._script.samples, 8)  # more take no more memory
             smallest = self._predict(
-                1, "--limit", limit_word(limit), "--set", f"accumulation={self._script.samples}"
+                1, "--limit", limit_word(limit), "--set", f"accumulation={passes}"
             )
             plan["one_sample"] = kept(smallest)
         return plan
@@ -225,18 +233,85 @@ def told(row: Row) -> str:
     return "\n".join(words)
 
 
-def plan_all(options: argparse.Namespace) -> int:
+def edited_one(program: Program, out: Path, of: Configuration, again: bool) -> str:
+    """The script edited as told, captured, beside what the plan says of its first way."""
+    target = out / f"{of.script.name}@{of.limit:.2f}.edited.json"
+    if target.exists() and not again:
+        return f"{target.stem}: there already"
+    sizes = [int(size) for size in (of.script.batches or "4,8").split(",")]
+    if of.passes > 1 and not of.script.by_pass:
+        few = sizes if of.script.batches else [2, 4]
+        sizes = [of.passes * size for size in few]
+    whole = of.batch if of.script.by_pass else of.batch * of.passes
+    with tempfile.TemporaryDirectory() as folder:
+        twin = write_twin(of.script, Path(folder))
+        variables = of.environment(Path(folder))
+        setting = variables.pop("PYTORCH_CUDA_ALLOC_CONF", "")
+        variables.pop("PYTHONPATH")  # the program brings its own package
+        answer = program.ask(
+            *("predict", "--run", "--json", "--gpu", GPU, "--limit", limit_word(of.limit)),
+            *("--batch", str(whole), "--batches", ",".join(map(str, sizes))),
+            *(("--alloc-conf", setting) if setting else ()),
+            *("--", "python", str(twin), *of.arguments("{batch}")),
+            where=Path(folder),
+            **variables,
+        )
+    row: Row = {"script": of.script.name, "limit": of.limit, "set": of.way["set"]}
+    row.update(batch=of.batch, passes=of.passes, captured=kept(answer))
+    target.write_text(json.dumps(row, indent=1))
+    if "error" in answer:
+        return f"{target.stem}: ERROR {answer['error'][-300:]}"
+    planned, found = of.way["reserved"]["best"], row["captured"]["reserved"]["best"]
+    return (
+        f"{target.stem}: {answer['seconds']} s, reserved {found / _GIB:.3f} GiB, "
+        f"planned {planned / _GIB:.3f}: {100 * (found / planned - 1):+.2f} %"
+    )
+
+
+def firsts(name: str, out: Path) -> list[Configuration]:
+    planned = out / f"{name}.json"
+    if not planned.exists() or not SCRIPTS[name].edit.exists():
+        return []
+    plans = json.loads(planned.read_text())["plans"]
+    return [one for plan in plans for one in configurations(SCRIPTS[name], out, plan)[:1]]
+
+
+def ask_all(options: argparse.Namespace) -> int:
+    """Plans, and what is edited as they tell, each as soon as it can be asked."""
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     names = options.names or list(SCRIPTS)
     program = Program(options.program, options.seconds, time.monotonic() + options.within)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        asked = [pool.submit(plan_one, program, name, out, options.again) for name in names]
-        for one in concurrent.futures.as_completed(asked):
-            print(one.result(), flush=True)
+
+        def edit(name: str) -> list[concurrent.futures.Future[str]]:
+            return [
+                pool.submit(edited_one, program, out, one, options.again)
+                for one in firsts(name, out)
+            ]
+
+        waiting: dict[concurrent.futures.Future[str], str] = {}
+        if options.command == "plan":
+            for name in names:
+                waiting[pool.submit(plan_one, program, name, out, options.again)] = name
+        else:
+            waiting = {asked: "" for name in names for asked in edit(name)}
+        while waiting:
+            done = concurrent.futures.wait(waiting, return_when="FIRST_COMPLETED").done
+            for one in done:
+                print(one.result(), flush=True)
+                name = waiting.pop(one)
+                if name and options.edited:
+                    waiting.update({asked: "" for asked in edit(name)})
     if options.pack:
         shutil.make_archive(str(options.pack).removesuffix(".tar.gz"), "gztar", out)
     return 0
+
+
+def tiny(text: str) -> Row:
+    """For a trial without a GPU: arguments by script."""
+    found: Row = json.loads(text)
+    return found
 
 
 def main() -> int:
@@ -244,16 +319,35 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    plan = commands.add_parser("plan")
-    plan.add_argument("program")
-    plan.add_argument("out", type=Path)
-    plan.add_argument("names", nargs="*", metavar="NAME")
-    plan.add_argument("--jobs", type=int, default=2)
-    plan.add_argument("--seconds", type=float, default=400, help="for one question")
-    plan.add_argument("--within", type=float, default=1e9, help="seconds for all of it")
-    plan.add_argument("--again", action="store_true", help="also what has an answer already")
-    plan.add_argument("--pack", type=Path, help="also all of OUT as this .tar.gz")
-    plan.set_defaults(call=plan_all)
+    for name in ("plan", "edited"):
+        ask = commands.add_parser(name)
+        ask.add_argument("program")
+        ask.add_argument("out", type=Path)
+        ask.add_argument("names", nargs="*", metavar="NAME")
+        ask.add_argument("--jobs", type=int, default=2)
+        ask.add_argument("--seconds", type=float, default=400, help="for one question")
+        ask.add_argument("--within", type=float, default=1e9, help="seconds for all of it")
+        ask.add_argument("--again", action="store_true", help="also what has an answer already")
+        ask.add_argument("--pack", type=Path, help="also all of OUT as this .tar.gz")
+        if name == "plan":
+            ask.add_argument("--edited", action="store_true", help="`edited` in the same pool")
+        ask.set_defaults(call=ask_all)
+    run = commands.add_parser("run")
+    run.add_argument("out", type=Path)
+    run.add_argument("results", type=Path, help="lines are added; what is there is not run again")
+    run.add_argument("names", nargs="*", metavar="NAME")
+    run.add_argument("--jobs", type=int, default=7, help="processes; one of them has the GPU")
+    run.add_argument("--seconds", type=float, default=240, help="for one process")
+    run.add_argument("--on-gpu", type=float, default=30, help="seconds that one may have the GPU")
+    run.add_argument("--within", type=float, default=1e9, help="seconds for all of it")
+    run.add_argument("--steps", type=int, default=8)
+    run.add_argument("--roles", default="", help="of first,below,above,plain; all unless given")
+    run.add_argument("--tiny", type=tiny, default={}, help=argparse.SUPPRESS)
+    run.set_defaults(call=run_all)
+    show = commands.add_parser("table")
+    show.add_argument("out", type=Path)
+    show.add_argument("results", type=Path)
+    show.set_defaults(call=lambda options: table(options.out, options.results))
     options = parser.parse_args()
     result: int = options.call(options)
     return result
