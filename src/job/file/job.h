@@ -215,6 +215,8 @@ struct Variant {
   Storage storages = 1;
   /// Batches that one step of the optimizer takes, one after the other.
   int passes = 1;
+  /// How many of these are not written out: each takes as long as the last one that is.
+  int passes_left_out = 0;
   /// Lines of the script that read or change gradients between a backward and the optimizer's step:
   /// "train.py:57 in main". Nothing where the capture did not look.
   std::optional<std::vector<std::string>> gradients_used = {};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "job/cudnn/convolution_workspace.h"
 #include "job/time/host_step.h"
@@ -95,7 +96,7 @@ class HostPipeline {
       : host_(host), compiled_(compiled), pace_(pace) {}
 
   void Begin() {
-    duration_ = {};
+    duration_ = last_backward_ = backward_before_ = {};
     issued_ = done_ = joined_ = copied_ = pace_ * host_.step;
     ready_.clear();
   }
@@ -118,6 +119,16 @@ class HostPipeline {
     for (std::size_t i = 0; i < call.fresh(); ++i) ready_[call.FreshStorage(i)] = joined_;
     duration_.collectives_us += us;
     duration_.us = std::max({done_, issued_, joined_});
+  }
+  void BeginBackward() { backward_before_ = std::exchange(last_backward_, duration_); }
+  /// As long as from the last but one backward to the last, `times` over.
+  void RepeatMicroBatch(int times) {
+    const auto further = [&](double& us, double before, double last) {
+      us += times * (last - before);
+    };
+    further(duration_.us, backward_before_.us, last_backward_.us);
+    further(duration_.gpu.us, backward_before_.gpu.us, last_backward_.gpu.us);
+    further(duration_.host_us, backward_before_.host_us, last_backward_.host_us);
   }
   /// Beside the kernels, in a stream of copies: when what they make is there.
   void AddCopy(const SideCopy& copy, double us) {
@@ -167,6 +178,8 @@ class HostPipeline {
   bool compiled_ = false;
   double pace_ = 1;
   StepDuration duration_;
+  /// When the last backward of the step began, and the one before it.
+  StepDuration last_backward_, backward_before_;
   double issued_ = 0;
   double done_ = 0;
   /// When the last collective is done, and what each made.
@@ -198,7 +211,12 @@ StepDuration StepTime(const Job& job, const Variant& variant, const Gpu& gpu, st
     if (event.kind == JobEvent::Kind::kStep) {
       for (HostPipeline* pipeline : pipelines) pipeline->Begin();
     }
-    if (event.kind == JobEvent::Kind::kStage) stage = event.stage;
+    if (event.kind == JobEvent::Kind::kStage) {
+      stage = event.stage;
+      for (HostPipeline* pipeline : pipelines) {
+        if (stage == Stage::kBackward) pipeline->BeginBackward();
+      }
+    }
     if (event.kind != JobEvent::Kind::kCall) continue;
     const CallRecord& record = variant.calls[event.index];
     const Call call(record, at, stage);
@@ -230,6 +248,7 @@ StepDuration StepTime(const Job& job, const Variant& variant, const Gpu& gpu, st
     quick.Add(call, stage, {kernel.low * time.us, time.kernels}, recomputed[event.index]);
     slow.Add(call, stage, {kernel.high * time.us, time.kernels}, recomputed[event.index]);
   }
+  for (HostPipeline* pipeline : pipelines) pipeline->RepeatMicroBatch(variant.passes_left_out);
   // A step made of snapshots has no operators to time.
   StepDuration duration = likely.duration();
   if (duration.gpu.us <= 0) return {};

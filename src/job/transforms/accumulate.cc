@@ -1,6 +1,7 @@
 #include "job/transforms/accumulate.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <utility>
@@ -309,6 +310,20 @@ class MicroBatchWriter {
   HashMap<Storage, char> freed_;
 };
 
+/// Behind the first step some micro-batches load a batch and some go on with that of the step
+/// before, as where a rollout is used for two updates.
+bool SomeLoadNoBatch(const Variant& variant) {
+  const std::vector<MicroBatch> captured = MicroBatchesIn(variant);
+  std::array<bool, 2> seen = {};
+  for (std::size_t i = 1; i < captured.size(); ++i) {
+    const auto first = std::find_if(
+        variant.events.begin() + static_cast<std::ptrdiff_t>(captured[i].begin),
+        variant.events.end(), [](const JobEvent& e) { return e.kind == JobEvent::Kind::kStage; });
+    seen[first->stage == Stage::kTransfer ? 1 : 0] = true;
+  }
+  return seen[0] && seen[1];
+}
+
 }  // namespace
 
 int PassesOf(const Variant& variant) {
@@ -322,7 +337,14 @@ int PassesOf(const Variant& variant) {
 
 std::optional<Error> CannotAccumulate(const Job& job, const Variant& variant) {
   const int passes = PassesOf(variant);
-  if (passes == 1) return std::nullopt;
+  if (passes == 1 && !SomeLoadNoBatch(variant)) return std::nullopt;
+  if (passes == 1) {
+    return Error{.message =
+                     "the captured steps cannot be split into micro-batches: some load no "
+                     "batch, and use that of the step before",
+                 .file = job.file,
+                 .hint = "give a smaller batch"};
+  }
   return Error{.message = passes == 0 ? "the captured step has no backward to repeat"
                                       : "the captured step accumulates gradients already",
                .file = job.file,
@@ -332,8 +354,10 @@ std::optional<Error> CannotAccumulate(const Job& job, const Variant& variant) {
 Variant AddAccumulation(Job& job, const Variant& variant, int passes) {
   const std::vector<MicroBatch> captured = MicroBatchesIn(variant);
   if (passes < 2 || captured.empty() || PassesOf(variant) != 1) return variant;
-  Variant made = MicroBatchWriter(job, variant, captured, passes).Run();
+  const int written = MicroBatchesWritten(variant, passes);
+  Variant made = MicroBatchWriter(job, variant, captured, written).Run();
   made.passes = passes;
+  made.passes_left_out = passes - written;
   return made;
 }
 

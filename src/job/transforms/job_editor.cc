@@ -14,6 +14,7 @@ JobEditor::JobEditor(Job& job, const Variant& old, std::string_view op)
           .events = {},
           .storages = old.storages,
           .passes = old.passes,
+          .passes_left_out = old.passes_left_out,
           .gradients_used = old.gradients_used};
   // What follows the steps finds the parameters and the state that they have now. Further steps
   // among it would still be as they were captured; the ones that are written anew stand for them.

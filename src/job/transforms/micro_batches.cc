@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <string_view>
 
+#include "job/transforms/accumulate.h"
 #include "job/transforms/tensors_of_call.h"
 
 namespace plimsoll {
 namespace {
+
+/// Of steps with several micro-batches, unless two are more: a second or two to simulate.
+constexpr std::size_t kMostEventsWritten = 600'000;
 
 bool Begins(const JobEvent& event, Stage stage) {
   return event.kind == JobEvent::Kind::kStage && event.stage == stage;
@@ -66,6 +70,13 @@ bool Zeroes(std::string_view op) {
 }
 
 }  // namespace
+
+int MicroBatchesWritten(const Variant& captured, int wanted) {
+  const std::size_t events =
+      captured.events.size() / static_cast<std::size_t>(std::max(1, PassesOf(captured)));
+  const std::size_t most = kMostEventsWritten / std::max<std::size_t>(1, events);
+  return std::min(wanted, static_cast<int>(std::max<std::size_t>(2, most)));
+}
 
 std::vector<MicroBatch> MicroBatchesIn(const Variant& variant) {
   std::vector<std::size_t> steps;

@@ -23,6 +23,10 @@ struct MicroBatch {
   bool updates = false;
 };
 
+/// How many of `wanted` micro-batches in each step are written out: all, unless the events of all
+/// steps would be too many. At least two.
+int MicroBatchesWritten(const Variant& captured, int wanted);
+
 /// In their order. Empty if a captured step has no backward that ends in an optimizer's stage.
 std::vector<MicroBatch> MicroBatchesIn(const Variant& variant);
 

@@ -172,7 +172,7 @@ class Resplitter {
   Resplitter(Job& job, const Variant& old, int micro_batches)
       : old_(old),
         steps_(SpansIn(old)),
-        wanted_(static_cast<std::size_t>(micro_batches)),
+        wanted_(static_cast<std::size_t>(MicroBatchesWritten(old, micro_batches))),
         edit_(job, old, "plimsoll.resplit") {}
 
   Variant Run() {
@@ -190,9 +190,7 @@ class Resplitter {
       i = spans.back().end;
       if (i < old_.events.size()) Copy(old_.events[i++]);
     }
-    Variant made = edit_.Take();
-    made.passes = static_cast<int>(wanted_);
-    return made;
+    return edit_.Take();
   }
 
  private:
@@ -298,7 +296,10 @@ std::optional<Error> CannotResplit(const Job& job, const Variant& variant) {
 
 Variant Resplit(Job& job, const Variant& variant, int micro_batches) {
   if (micro_batches == PassesOf(variant)) return variant;
-  return Resplitter(job, variant, micro_batches).Run();
+  Variant made = Resplitter(job, variant, micro_batches).Run();
+  made.passes = micro_batches;
+  made.passes_left_out = micro_batches - MicroBatchesWritten(variant, micro_batches);
+  return made;
 }
 
 }  // namespace plimsoll
