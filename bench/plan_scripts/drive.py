@@ -169,6 +169,7 @@ class OneScript:
         if "error" in answer:
             return {**row, "differs": [answer["error"]]}
         row["allocated"] = answer["ranges"]["allocated"]
+        row["training"] = of_training(answer)
         pairs = {
             "reserved": shared(way["reserved"], answer["ranges"]["reserved"]),
             "device": shared(way["device"], answer["ranges"]["device"]),
@@ -196,7 +197,16 @@ def kept(answer: Row) -> Row:
     if "error" in answer:
         return answer
     keys = ("batch", "passes", "verdict", "unknown", "fits", "surely_fits", "growth", "step_us")
-    return {**{key: answer.get(key) for key in keys}, **answer["ranges"]}
+    row = {key: answer.get(key) for key in keys}
+    return {**row, **answer["ranges"], "training": of_training(answer)}
+
+
+def of_training(answer: Row) -> Row:
+    """Without the evaluations: they come of another loader than the edit is about."""
+    for stage in answer.get("stages") or []:
+        if stage["stage"] == "step":
+            return {key: stage[key] for key in ("allocated", "reserved")}
+    return {key: answer["ranges"][key]["best"] for key in ("allocated", "reserved")}
 
 
 def plan_one(program: Program, name: str, out: Path, again: bool) -> str:
@@ -233,16 +243,18 @@ def told(row: Row) -> str:
     return "\n".join(words)
 
 
-def edited_one(program: Program, out: Path, of: Configuration, again: bool) -> str:
+def edited_one(program: Program, out: Path, told: Row, of: Configuration, again: bool) -> str:
     """The script edited as told, captured, beside what the plan says of its first way."""
     target = out / f"{of.script.name}@{of.limit:.2f}.edited.json"
     if target.exists() and not again:
         return f"{target.stem}: there already"
-    sizes = [int(size) for size in (of.script.batches or "4,8").split(",")]
-    if of.passes > 1 and not of.script.by_pass:
-        few = sizes if of.script.batches else [2, 4]
-        sizes = [of.passes * size for size in few]
-    whole = of.batch if of.script.by_pass else of.batch * of.passes
+    # What applied.step is given in a capture is cut like the step: neither too small nor too large.
+    few = "2,4" if of.passes > 1 or of.batch < 8 else "4,8"
+    sizes = [int(size) for size in (of.script.batches or few).split(",")]
+    whole = of.batch
+    if not of.script.by_pass:
+        sizes = [of.passes * size for size in sizes]
+        whole = of.batch * of.passes
     with tempfile.TemporaryDirectory() as folder:
         twin = write_twin(of.script, Path(folder))
         variables = of.environment(Path(folder))
@@ -261,19 +273,26 @@ def edited_one(program: Program, out: Path, of: Configuration, again: bool) -> s
     target.write_text(json.dumps(row, indent=1))
     if "error" in answer:
         return f"{target.stem}: ERROR {answer['error'][-300:]}"
-    planned, found = of.way["reserved"]["best"], row["captured"]["reserved"]["best"]
-    return (
-        f"{target.stem}: {answer['seconds']} s, reserved {found / _GIB:.3f} GiB, "
-        f"planned {planned / _GIB:.3f}: {100 * (found / planned - 1):+.2f} %"
-    )
+    words = [f"{target.stem}: {answer['seconds']} s"]
+    for what, found in row["captured"]["training"].items():
+        planned = told["training"][what]
+        words.append(
+            f"{what} {found / _GIB:.3f} GiB, planned {planned / _GIB:.3f}: "
+            f"{100 * (found / planned - 1):+.3f} %"
+        )
+    return ", ".join(words)
 
 
-def firsts(name: str, out: Path) -> list[Configuration]:
+def firsts(name: str, out: Path) -> list[tuple[Row, Configuration]]:
     planned = out / f"{name}.json"
     if not planned.exists() or not SCRIPTS[name].edit.exists():
         return []
     plans = json.loads(planned.read_text())["plans"]
-    return [one for plan in plans for one in configurations(SCRIPTS[name], out, plan)[:1]]
+    return [
+        (plan["ways"][0], one)
+        for plan in plans
+        for one in configurations(SCRIPTS[name], out, plan)[:1]
+    ]
 
 
 def ask_all(options: argparse.Namespace) -> int:
@@ -286,8 +305,8 @@ def ask_all(options: argparse.Namespace) -> int:
 
         def edit(name: str) -> list[concurrent.futures.Future[str]]:
             return [
-                pool.submit(edited_one, program, out, one, options.again)
-                for one in firsts(name, out)
+                pool.submit(edited_one, program, out, told, one, options.again)
+                for told, one in firsts(name, out)
             ]
 
         waiting: dict[concurrent.futures.Future[str], str] = {}

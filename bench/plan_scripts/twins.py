@@ -70,7 +70,8 @@ class Configuration:
 
     def same_training(self) -> str:
         """Equal for two configurations that train alike."""
-        return json.dumps([self.script.name, self.batch, self.passes, self.way["set"]])
+        told = [self.script.name, self.batch, self.passes, self.way["set"]]
+        return json.dumps(told, sort_keys=True)
 
     def arguments(self, batch: str = "") -> list[str]:
         """Of the twin: its loader gives a step, or a micro-batch where it accumulates itself."""
