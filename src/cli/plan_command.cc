@@ -51,21 +51,9 @@ struct PlanFlags {
   std::optional<std::string> html;
 };
 
-/// What is drawn comes with its ranges, the frontier too.
-std::optional<Error> MakeWhole(const PlanRequest& request, std::vector<Way>& outcomes) {
-  Evaluator evaluator(request);
-  for (Way& outcome : outcomes) {
-    Result<Way> whole = evaluator.EvaluateWhole(outcome.choice);
-    if (!whole) return whole.error();
-    outcome = std::move(*whole);
-  }
-  return std::nullopt;
-}
-
 /// The same answer as a page, with the run of its first way.
-int WritePage(const std::string& path, const PlanRequest& request, Plan plan) {
+int WritePage(const std::string& path, const PlanRequest& request, const Plan& plan) {
   const Progress progress("predicting what is drawn");
-  if (const std::optional<Error> error = MakeWhole(request, plan.frontier)) return Complain(*error);
   const Result<PlannedRun> run = RunOf(request, ShownWay(plan).choice);
   if (!run) return Complain(run.error());
   const Result<Trial> trial = Trial::Of(run->setting);
@@ -205,7 +193,8 @@ PlanRequest JobOf(const PlanFlags& flags, const Job& job, const Gpu& gpu, Measur
           .samples_of_script = !flags.samples && job.own_batch,
           .gpus = flags.gpus.value_or(1) * flags.nodes.value_or(1),
           .nodes = flags.nodes.value_or(1),
-          .keep_numerics = flags.keep_numerics};
+          .keep_numerics = flags.keep_numerics,
+          .shows_all = flags.json || flags.html || flags.explain};
 }
 
 int RunPlan(const PlanFlags& flags) {

@@ -10,12 +10,6 @@
 namespace plimsoll {
 namespace {
 
-/// The ends of a range are null where they were not asked for.
-Json FigureJson(const Way& way, const Range& range) {
-  if (way.trial.has_ranges) return RangeJson(range);
-  return {{"low", nullptr}, {"best", range.best}, {"high", nullptr}};
-}
-
 Json ValueJson(const LeverFields& fields) {
   Json value = Json::object();
   for (const LeverField& field : fields) {
@@ -42,8 +36,8 @@ Json WayJson(const PlanRequest& request, const Way& way) {
           {"set", std::move(set)},
           {"levers", std::move(levers)},
           {"numerics", NumericsName(NumericsOf(request.job, way.choice))},
-          {"reserved", FigureJson(way, way.trial.needs.reserved)},
-          {"device", FigureJson(way, way.trial.needs.device)},
+          {"reserved", RangeJson(way.trial.needs.reserved)},
+          {"device", RangeJson(way.trial.needs.device)},
           {"room", way.trial.room},
           {"fits", way.trial.fits && !way.leak},
           {"surely_fits", way.SurelyFits() && !way.leak},
