@@ -1,6 +1,6 @@
 #!/bin/bash
 # Time and memory of `plimsoll explain --json` against CPython's bare pickle.load of the same file:
-#   bench/explain_vs_pickle.sh PROGRAM [EVENTS]          (REPEATS=5, FRAMES=41 from the environment)
+#   lab/explain_vs_pickle.sh PROGRAM [EVENTS]          (REPEATS=5, FRAMES=41 from the environment)
 # Everything is measured in one run, as ratios, so that the machine drops out. The snapshots are
 # generated under build/bench and kept. Without python3 only our own side is measured.
 set -euo pipefail

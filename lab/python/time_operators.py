@@ -4,7 +4,7 @@
 
 The jobs are those of timing_jobs.py, one after the other. A row is one operator with one set of
 arguments: what it got and made (as a step file tells it), how often a step calls it, how many
-kernels that launches and how many microseconds the GPU spends in them. `bench/fit_step_time` fits
+kernels that launches and how many microseconds the GPU spends in them. `lab/fit_step_time` fits
 the model of src/job/time to these rows.
 """
 

@@ -206,7 +206,7 @@ class Fitter {
 
   void Write(const std::string& path) {
     std::ofstream out(path);
-    out << "// Written by bench/fit_step_time; not to be edited.\n"
+    out << "// Written by lab/fit_step_time; not to be edited.\n"
            "#include \"job/time/h200_times.h\"\n\nnamespace plimsoll {\nnamespace {\n\n"
            "constexpr MeasuredConstant kConstants[] = {\n";
     ForEachConstant(model_, [&](std::string_view group, std::string_view name, Scaling, double& v) {

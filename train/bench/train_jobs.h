@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/train_models.h"
+#include "train/bench/train_models.h"
 #include "train/budget/memory.h"
 #include "train/models/gpt.h"
 #include "train/models/unet.h"

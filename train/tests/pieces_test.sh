@@ -7,7 +7,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 document=$root/docs/$name.md
 
 flat() { sed 's/^ *//; s/ *$//'; }
-source=$(flat <"$root/examples/$name/main.cc")
+source=$(flat <"$root/train/examples/$name/main.cc")
 blocks=0 block=
 while IFS= read -r line; do
   if [[ $line == '```cpp' ]]; then

@@ -1,4 +1,4 @@
-#include "bench/train_speed.h"
+#include "train/bench/train_speed.h"
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,7 @@ struct Timed {
   Bytes held = 0;
 };
 
-/// As bench/train_twins.py: the median of three rounds, the device waited for at the end of each.
+/// As train/bench/train_twins.py: the median of three rounds, the device waited for at the end of each.
 template <class Step>
 Timed TimeOf(const Bench& bench, Step step) {
   constexpr double kRound = 0.25;

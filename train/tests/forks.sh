@@ -1,5 +1,5 @@
 # For scripts that start plimsoll-train often: run WORD... is "$program" WORD..., to its end, in a process that
-# "$forks" (tests/train/forks.cc) forks. By night it is started each time, as people do. Needs "$folder".
+# "$forks" (train/tests/forks.cc) forks. By night it is started each time, as people do. Needs "$folder".
 # shellcheck shell=bash disable=SC2154
 coproc FORKS { exec "$forks"; }
 # So that it is there in ( ) too.

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The library's GPT and U-Net (train/models), and the ResNet-50 and the transformer of bench/train_models.h,
+"""The library's GPT and U-Net (train/models), and the ResNet-50 and the transformer of train/bench/train_models.h,
 written plainly in Python and trained eagerly.
 
-    bench/train_twins.py gpt --batch 8 --precision bf16 --checkpoint all
-    bench/train_twins.py unet --batch 4 --image 512
-    bench/train_twins.py resnet50 --batch 32 --precision bf16 --channels-last
-    bench/train_twins.py own --batch 8
+    train/bench/train_twins.py gpt --batch 8 --precision bf16 --checkpoint all
+    train/bench/train_twins.py unet --batch 4 --image 512
+    train/bench/train_twins.py resnet50 --batch 32 --precision bf16 --channels-last
+    train/bench/train_twins.py own --batch 8
 
-What plimsoll::train is measured against (bench/train_speed.py does it). Same modules, in the same order, under the same names and made from the
+What plimsoll::train is measured against (train/bench/train_speed.py does it). Same modules, in the same order, under the same names and made from the
 same random numbers, so that with one seed both compute the same losses (train/models/*_test.cc hold some of
 them). Prints the time of a step and the peak of memory; runs on a CPU too.
 """

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How close `plimsoll predict` comes to measured runs.
 
-    bench/predict_accuracy.py PROGRAM CAPTURES TRUTH.jsonl [--rows] [--json OUT]
+    lab/predict_accuracy.py PROGRAM CAPTURES TRUTH.jsonl [--rows] [--json OUT]
 
-CAPTURES is a folder that python/bench/capture_truth.py made: step files, and index.json, which says for
+CAPTURES is a folder that lab/python/capture_truth.py made: step files, and index.json, which says for
 each row of TRUTH which file and batch stand for it. Prints one table: errors of the peaks of allocated and
 reserved memory, over all rows and by family, and how the range holds. Needs no torch and no GPU.
 """

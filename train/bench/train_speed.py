@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Milliseconds a step of plimsoll::train beside the same models in Python (bench/train_twins.py), on a GPU.
+"""Milliseconds a step of plimsoll::train beside the same models in Python (train/bench/train_twins.py), on a GPU.
 
-    bench/train_speed.py build/train-release/train/train_bench
+    train/bench/train_speed.py build/train-release/train/train_bench
 
 First what `train_bench speed` measures, then Python, eager with a fused optimizer, on the same batches. Then half of the
 memory: what Trainer does with half of what the plain step held, against torch.utils.checkpoint on every block of the
@@ -18,7 +18,7 @@ import torch
 import train_twins
 
 ROUND_SECONDS = 0.25
-# As bench/train_jobs.h has them.
+# As train/bench/train_jobs.h has them.
 SIZES = {"gpt": ["--width", "1024", "--heads", "16"]}
 # Job, batch, letters of `train_bench run`.
 WITHIN_HALF = (("gpt", 32, "-"), ("resnet50", 128, "c"), ("own", 32, "-"), ("unet", 16, "-"))

@@ -2,9 +2,9 @@
 """Data parallel and sharded training of plimsoll::train beside PyTorch's DistributedDataParallel and FSDP2
 (fully_shard on each block and on the model), the same model on the same ranks and backend.
 
-    bench/parallel_twins.py exact build/train/train/parallel_bench
-    bench/parallel_twins.py speed build/train-release/train/parallel_bench --device cpu --ranks 2 4 --threads 4
-    bench/parallel_twins.py timeline build/train-release/train/parallel_bench --device cuda --ranks 4
+    train/bench/parallel_twins.py exact build/train/train/parallel_bench
+    train/bench/parallel_twins.py speed build/train-release/train/parallel_bench --device cpu --ranks 2 4 --threads 4
+    train/bench/parallel_twins.py timeline build/train-release/train/parallel_bench --device cuda --ranks 4
 
 `exact`: 20 steps of a small GPT and MLP on 4 gloo ranks of the CPU from the same weights and batches (exchanged as
 safetensors); prints how far losses and parameters are from Python's, relative; exit code 1 above 1e-6. `speed`:
@@ -36,7 +36,7 @@ from torch.nn.parallel import DistributedDataParallel
 import train_twins
 
 STEPS, ROWS, BAR = 20, 16, 1e-6
-# As bench/parallel_bench.cc has them.
+# As train/bench/parallel_bench.cc has them.
 SMALL_GPT = ["gpt", "--vocabulary", "64", "--context", "16", "--width", "32", "--layers", "3", "--heads", "4"]
 TYPES = {torch.float32: "F32", torch.int64: "I64"}
 # Ways of plimsoll::train, and what each is compared with.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How close `plimsoll predict` comes to what one change does to a job, from the capture of the job without it.
 
-    bench/remedies_accuracy.py PROGRAM CAPTURES REMEDIES.jsonl
+    lab/remedies_accuracy.py PROGRAM CAPTURES REMEDIES.jsonl
 
-CAPTURES is a folder that python/bench/remedies.py made. Each row of REMEDIES is a measured job: a base, or the base
+CAPTURES is a folder that lab/python/remedies.py made. Each row of REMEDIES is a measured job: a base, or the base
 with one change. Prints for each row the error of reserved memory, and that of the step time relative to the base's
 (measured: the median from the third step on). Needs no torch and no GPU.
 """

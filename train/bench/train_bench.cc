@@ -10,8 +10,8 @@
 #include <functional>
 #include <string>
 
-#include "bench/train_jobs.h"
-#include "bench/train_speed.h"
+#include "train/bench/train_jobs.h"
+#include "train/bench/train_speed.h"
 #include "train/checkpointing/autocast.h"
 #include "train/checkpointing/saved_tensors.h"
 #include "train/common/wall_clock.h"

@@ -1,6 +1,6 @@
 // Writes what CPython's pickle.dump(…, protocol=4) writes, byte for byte, for the few types that a
 // memory snapshot has: the same memo, the same batches, the same frames. Loading such a file in
-// Python and dumping it again gives the file back (bench/explain_vs_pickle.sh checks that on a
+// Python and dumping it again gives the file back (lab/explain_vs_pickle.sh checks that on a
 // small one), so what is measured on it holds for real files.
 #pragma once
 

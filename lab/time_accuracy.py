@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Predicted against measured step times: time_accuracy.py PROGRAM CAPTURES TIMES.jsonl [GPU_TIMES.jsonl.xz].
 
-CAPTURES is a folder made by python/bench/capture_truth.py. TIMES has the wall time of each job; GPU_TIMES,
+CAPTURES is a folder made by lab/python/capture_truth.py. TIMES has the wall time of each job; GPU_TIMES,
 for some of them, how long the GPU was busy and how many kernels there were.
 """
 

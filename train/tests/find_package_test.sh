@@ -38,11 +38,11 @@ done < <(grep -rhoP '#include "\K[^"]+' "$prefix/include" | sort -u)
 # of one of its own examples; where they lie is still for the package to say. By night as anybody would compile it.
 precompiled=()
 if [[ -z ${PLIMSOLL_NIGHTLY:-} ]]; then
-  own=$(sed -n '/^build .*train\/examples\.cc\.o:/,/^$/{s/^  DEFINES = //p;s/^  FLAGS = //p}' "$build/build.ninja")
+  own=$(sed -n '/^build .*tests\/examples\.cc\.o:/,/^$/{s/^  DEFINES = //p;s/^  FLAGS = //p}' "$build/build.ninja")
   precompiled=(-DCMAKE_BUILD_TYPE=Precompiled -DCMAKE_CXX_EXTENSIONS=OFF
     "-DCMAKE_CXX_FLAGS_PRECOMPILED=$(tr '\n' ' ' <<<"${own//-Werror/}")")
 fi
-quietly cmake -S "$repository/examples/train_in_budget" -B "$folder/build" -G Ninja \
+quietly cmake -S "$repository/train/examples/train_in_budget" -B "$folder/build" -G Ninja \
   -DCMAKE_PREFIX_PATH="$prefix;$libtorch" -DCMAKE_CXX_FLAGS="$flags" "${precompiled[@]}"
 quietly cmake --build "$folder/build"
 

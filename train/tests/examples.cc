@@ -4,10 +4,10 @@
 #include <string_view>
 
 #define main TrainPieces
-#include "examples/train_pieces/main.cc"
+#include "train/examples/train_pieces/main.cc"
 #undef main
 #define main Parallel
-#include "examples/parallel/main.cc"
+#include "train/examples/parallel/main.cc"
 #undef main
 
 int main(int argc, char** argv) {

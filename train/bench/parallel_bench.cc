@@ -1,4 +1,4 @@
-// One rank of what bench/parallel_twins.py compares with PyTorch's own DistributedDataParallel and
+// One rank of what train/bench/parallel_twins.py compares with PyTorch's own DistributedDataParallel and
 // fully_shard. Started by it, once for each rank, with the variables of torchrun and words
 // NAME=VALUE:
 //   parallel_bench exact way=shard3 model=gpt folder=F     F/gpt.safetensors, trained, to
@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/train_jobs.h"
+#include "train/bench/train_jobs.h"
 #include "train/budget/budget.h"
 #include "train/models/mlp.h"
 #include "train/optimizers/fused_adam.h"
@@ -103,7 +103,7 @@ class Way {
   std::optional<Sharded> sharded_;
 };
 
-/// As bench/parallel_twins.py has them.
+/// As train/bench/parallel_twins.py has them.
 std::shared_ptr<TrainModel> SmallModel(const std::string& name) {
   if (name == "mlp") {
     return std::make_shared<Mlp>(MlpOptions{.inputs = 24, .hidden = 32, .classes = 7});

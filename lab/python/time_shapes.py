@@ -1,7 +1,7 @@
 """Times the chunks of timing_shapes.py on the GPU.
 
     time_shapes.py OUT.jsonl [--seconds N] [--workers N]     a line a chunk
-    time_shapes.py OUT.step.json.xz --join OUT.jsonl         as bench/fit_step_time reads it
+    time_shapes.py OUT.step.json.xz --join OUT.jsonl         as lab/fit_step_time reads it
 
 Reading a profile takes the host far longer than the calls take the GPU: several processes take
 turns at the GPU, and read what they measured meanwhile. A chunk that has the GPU for too long ends
