@@ -1,6 +1,6 @@
-// One rank of what train/bench/parallel_twins.py compares with PyTorch's own DistributedDataParallel and
-// fully_shard. Started by it, once for each rank, with the variables of torchrun and words
-// NAME=VALUE:
+// One rank of what train/bench/parallel_twins.py compares with PyTorch's own
+// DistributedDataParallel and fully_shard. Started by it, once for each rank, with the variables of
+// torchrun and words NAME=VALUE:
 //   parallel_bench exact way=shard3 model=gpt folder=F     F/gpt.safetensors, trained, to
 //   F/shard3.safetensors parallel_bench speed way=ddp device=cuda …             milliseconds a
 //   step, and the peak of memory parallel_bench timeline way=shard3 …                   one step:

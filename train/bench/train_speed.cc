@@ -27,7 +27,8 @@ struct Timed {
   Bytes held = 0;
 };
 
-/// As train/bench/train_twins.py: the median of three rounds, the device waited for at the end of each.
+/// As train/bench/train_twins.py: the median of three rounds, the device waited for at the end of
+/// each.
 template <class Step>
 Timed TimeOf(const Bench& bench, Step step) {
   constexpr double kRound = 0.25;
