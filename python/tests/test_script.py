@@ -545,6 +545,29 @@ def test_what_comes_to_the_device_before_the_first_step_is_no_other_size(tmp_pat
     assert captured(tmp_path, text, "{batch}").document["sizes_change"] is False
 
 
+@pytest.mark.parametrize("question", ["mask.all()", "mask.sum() == mask.numel()"])
+@pytest.mark.parametrize("padded", [0, 1])
+def test_a_mask_with_padding_from_the_host_is_not_true_everywhere(
+    tmp_path: Path, question: str, padded: int
+) -> None:
+    text = f"""
+    model = nn.Linear(8, 8).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for i in range(5):
+        prompt = torch.ones(batch, 4, dtype=torch.long)
+        prompt[:{padded}, 0] = 0
+        x = torch.randn(batch, 8).cuda()
+        answer = (model(x)[:, :4] > 0).long()
+        mask = torch.cat([prompt.cuda(), answer], dim=1).to(torch.bool)
+        hidden = model(x) if {question} else model(x).erf()
+        hidden.square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    strings = captured(tmp_path, text, "{batch}").document["strings"]
+    assert ("aten.erf.default" in strings) == bool(padded)
+
+
 def test_sizes_that_data_decide_are_told(tmp_path: Path) -> None:
     text = """
     model = nn.Linear(4, 4).cuda()

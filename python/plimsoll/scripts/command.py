@@ -32,6 +32,7 @@ from ..events.merge import NOTHING_COMPILED, is_compiled, merged, steps_of
 from ..events.points import LENGTHS, Points, lengths_for
 from ..events.sequence import head_of, sequence_of
 from ..events.step_file import Tables
+from ..knowledge.selections import selected_at
 from ..isolation.filling import ended_before_full
 from ..isolation.means import Means, choose, enter, scratch_folder, weaker
 from .asked_batch import at_asked
@@ -369,6 +370,7 @@ def _facts(runs: list[RunResult], gpu: str, parts: int, tables: Tables) -> dict[
         **_lost(runs, parts),
         **_not_followed(runs, parts),
         **_comes_due(runs, tables),
+        **({"selected_at": lines} if (lines := selected_at(first.notes)) else {}),
         **of_all(run.lists for run in runs).described(),
     }
 

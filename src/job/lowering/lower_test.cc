@@ -54,9 +54,9 @@ TEST(Lower, AStepThatDoesMoreFirstLetsGoOfTheGradientOfTheOneBefore) {
   std::optional<Storage> gradient;
   for (const bool generates : {true, false, true}) {
     maker.BeginStep();
-    if (generates) maker.Free(maker.Make("aten.mm.default", Always(7)));
+    if (generates) maker.Free(maker.Make("aten.relu.default", Always(7)));
     if (gradient) maker.Free(*gradient);
-    gradient = maker.Make("aten.mm.default", Always(7));
+    gradient = maker.Make("aten.relu.default", Always(7));
   }
   const std::string third = " +28 -28 -28 +28";
   EXPECT_EQ(RequestsOf(LowerIt(maker, {.steps = 5})),
