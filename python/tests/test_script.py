@@ -530,6 +530,21 @@ def test_batches_that_are_fetched_ahead_are_of_one_size(tmp_path: Path) -> None:
     assert not any("different sizes" in note for note in document["notes"])
 
 
+def test_what_comes_to_the_device_before_the_first_step_is_no_other_size(tmp_path: Path) -> None:
+    text = """
+    model = nn.Linear(8, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with torch.no_grad():  # as Lightning looks at the validation first
+        model.eval()(torch.randn(3 * batch, 8).cuda())
+    model.train()
+    for _ in range(5):
+        model(torch.randn(batch, 8).cuda()).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    assert captured(tmp_path, text, "{batch}").document["sizes_change"] is False
+
+
 def test_sizes_that_data_decide_are_told(tmp_path: Path) -> None:
     text = """
     model = nn.Linear(4, 4).cuda()
@@ -645,7 +660,7 @@ def test_the_passes_of_a_plan_are_made_of_a_captured_batch(tmp_path: Path) -> No
     """It has fewer samples than a pass of the plan."""
     run = once(tmp_path, APPLIED.replace("PASSES", "4"), batch=8)
     assert phases(run).count("backward") == 4 * phases(run).count("step")
-    with pytest.raises(CaptureError, match="into 4 passes .* one of 4 cannot") as refused:
+    with pytest.raises(CaptureError, match="into 4 micro-batches .* one of 4 cannot") as refused:
         once(tmp_path, APPLIED.replace("PASSES", "4"), batch=4)
     assert "--batches 8,16" in refused.value.hint
 

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Accepts what the program prints today: tests/golden/approve.sh [CASE…]   (default: every case)
-# The program is the newest that was built, or $PLIMSOLL. Read the difference (git diff) afterwards.
+# Accepts what the program prints today: tests/golden/approve.sh [--code] [CASE…]   (default: every case)
+# A case is a folder or an errors.txt below tests/golden/cases, such as explain/group. The program is the newest that
+# was built, or $PLIMSOLL. --code accepts other exit codes too. Read the difference (git diff) afterwards.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -10,14 +11,16 @@ if [[ ! -x $program ]]; then
   echo "approve: no program in build/*/src/cli; build it first (make release), or set PLIMSOLL" >&2
   exit 2
 fi
+code=()
+if [[ ${1:-} == --code ]]; then code=(--code); shift; fi
+cd "$here/cases"
 cases=("$@")
-if ((${#cases[@]} == 0)); then
-  for folder in "$here"/cases/*/; do cases+=("$(basename "$folder")"); done
-fi
+((${#cases[@]})) || cases=(*/*/cmd */errors.txt)
 echo "approve: with ${program#"$root"/}"
+failed=0
 for name in "${cases[@]}"; do
-  name=${name#golden.}
-  if "$here/run.sh" "$program" "$here/cases/$name" >/dev/null 2>&1; then continue; fi
-  "$here/run.sh" --approve "$program" "$here/cases/$name"
-  echo "approve: $name changed"
+  name=${name%/cmd}
+  if "$here/run.sh" "$program" "$name" >/dev/null 2>&1; then continue; fi
+  if "$here/run.sh" --approve "${code[@]}" "$program" "$name"; then echo "approve: $name changed"; else failed=1; fi
 done
+exit "$failed"

@@ -78,14 +78,15 @@ def problem(program, line):
 
 def main(program, only):
     lines = {}
-    for case in sorted(CASES.iterdir()):
-        if only and case.name not in only:
+    for case in sorted(path.parent for path in CASES.glob("*/*/cmd")):
+        name_of_case = f"{case.parent.name}/{case.name}"
+        if only and name_of_case not in only:
             continue
         for name in ("expected", "expected_err"):
             path = case / name
             if path.exists():
                 for line in suggestions(path.read_text(errors="replace")):
-                    lines.setdefault(line, case.name)
+                    lines.setdefault(line, name_of_case)
     failed = 0
     for tried, (line, case) in enumerate(lines.items()):
         if not NIGHTLY and tried % 5:

@@ -28,7 +28,7 @@ from ..base.notes import Note
 from ..base.patching import Patch, patched
 from ..base.places import current_line
 from ..world import model
-from .files import SavedFiles, as_bytes, files_beyond_steps, largest_on_device
+from .files import SavedFiles, as_bytes, files_of_scripts, largest_on_device
 from .follower import Follower
 from .run import Stretch
 
@@ -76,7 +76,7 @@ def world(
         _counted(fetched, follower),
         *_loaders(batch, stretch, note, script.batch_sizes),
         *_saved(note, follower, files),
-        *files_beyond_steps(follower, files),
+        *files_of_scripts(follower, files),
         *_pinning(follower),
         *_streams(),
         *_ranks(note, script),
