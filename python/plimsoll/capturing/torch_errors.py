@@ -99,7 +99,7 @@ _PLAINLY = {
     r"Tried to instantiate dummy base class (\w+)": "{} needs a GPU, and a capture has none",
     r"CUDA error: no CUDA-capable device|Cannot query detailed CUDA version|NVRTC requires CUDA"
     r"|device_allocator.*INTERNAL ASSERT|CUDAAllocator.*INTERNAL ASSERT"
-    r"|has no attribute '_cuda_\w+'": "PyTorch asks for the GPU itself here, and a capture has none",
+    r"|has no attribute '_cuda_\w+'": "PyTorch asks for the GPU itself, and a capture has none",
 }
 
 
