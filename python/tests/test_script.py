@@ -733,3 +733,44 @@ def test_two_captures_at_once_have_stores_at_ports_of_their_own():
     with socket.socket() as store:
         store.bind(("127.0.0.1", int(_environment(2)["MASTER_PORT"])))
         assert int(_environment(2)["MASTER_PORT"]) != store.getsockname()[1]
+
+
+#: What a capture cannot follow, and one sentence of ours in place of PyTorch's own texts.
+NOT_FOLLOWED = {
+    "nn.CTCLoss()(x.log_softmax(-1)[:, None], torch.ones(1, 2, dtype=torch.long).cuda(), "
+    "torch.full((1,), 16), torch.full((1,), 2))": "cannot run without data",
+    "torch.cuda.CUDAGraph()": "CUDAGraph needs a GPU",
+    "torch.multiprocessing.spawn(print)": "are not followed",
+    "nn.LazyLinear(4).cuda()": "lazy modules",
+}
+FOLLOWED = """
+stats = torch.cuda.memory_stats()
+print(stats["allocated_bytes.all.peak"], stats.get("num_ooms", 0), torch.cuda.memory_snapshot())
+import torch.distributed as dist
+dist.init_process_group("nccl")
+out = [None]
+dist.all_gather_object(out, {"rows": 3})
+assert out == [{"rows": 3}]
+dist.broadcast_object_list(out, src=0)
+"""
+BEFORE_STEPS = """
+model = nn.Linear(8, 8).cuda(); x = torch.randn(16, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+{}
+for _ in range(3):
+    loss = model(x).mean(); optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("line", NOT_FOLLOWED)
+def test_what_is_not_followed_is_said_in_one_sentence(tmp_path: Path, line: str) -> None:
+    path = script(tmp_path, BEFORE_STEPS.format(line))
+    outcome = fresh(main, ["-o", str(tmp_path / "x"), "--", "python", path])
+    assert outcome.value == 2
+    assert NOT_FOLLOWED[line] in outcome.said and "Traceback" not in outcome.said
+    assert len(outcome.said) < 300, outcome.said
+
+
+def test_figures_of_the_allocator_and_objects_of_other_ranks_are_followed(tmp_path: Path) -> None:
+    text = BEFORE_STEPS.replace("{}", FOLLOWED).replace("16, 8", "batch, 8")
+    assert captured(tmp_path, text, "{batch}").document["batches"] == [4, 8]
