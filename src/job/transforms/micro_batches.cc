@@ -9,7 +9,7 @@
 namespace plimsoll {
 namespace {
 
-/// Of steps with several micro-batches, unless two are more: a second or two to simulate.
+/// Of steps with several micro-batches, unless three are more: a second or two to simulate.
 constexpr std::size_t kMostEventsWritten = 600'000;
 
 bool Begins(const JobEvent& event, Stage stage) {
@@ -75,7 +75,7 @@ int MicroBatchesWritten(const Variant& captured, int wanted) {
   const std::size_t events =
       captured.events.size() / static_cast<std::size_t>(std::max(1, PassesOf(captured)));
   const std::size_t most = kMostEventsWritten / std::max<std::size_t>(1, events);
-  return std::min(wanted, static_cast<int>(std::max<std::size_t>(2, most)));
+  return std::min(wanted, static_cast<int>(std::max<std::size_t>(3, most)));
 }
 
 std::vector<MicroBatch> MicroBatchesIn(const Variant& variant) {
