@@ -266,20 +266,13 @@ class Replacement {
   std::set<Storage> has_state_;
 };
 
-/// What the last step of an optimizer calls.
+/// What the last step of an optimizer calls, and what optimizers call behind the steps: a script
+/// may change its optimizer later.
 class OptimizerCalls {
  public:
   OptimizerCalls(const Job& job, const Variant& variant) : variant_(variant) {
-    Stage stage = Stage::kUnknown;
-    for (const JobEvent& event : variant.events) {
-      if (event.kind == JobEvent::Kind::kStep) {
-        count_.clear();
-        written_.clear();
-      }
-      if (event.kind == JobEvent::Kind::kStage) stage = event.stage;
-      if (event.kind != JobEvent::Kind::kCall || stage != Stage::kOptimizer) continue;
-      Add(job, variant.calls[event.index]);
-    }
+    Read(job, variant.events);
+    for (const Part& part : variant.later) Read(job, part.events);
   }
 
   int Count(std::string_view name) const {
@@ -308,6 +301,19 @@ class OptimizerCalls {
   }
 
  private:
+  void Read(const Job& job, const std::vector<JobEvent>& events) {
+    Stage stage = Stage::kUnknown;
+    for (const JobEvent& event : events) {
+      if (event.kind == JobEvent::Kind::kStep) {
+        count_.clear();
+        written_.clear();
+      }
+      if (event.kind == JobEvent::Kind::kStage) stage = event.stage;
+      if (event.kind != JobEvent::Kind::kCall || stage != Stage::kOptimizer) continue;
+      Add(job, variant_.calls[event.index]);
+    }
+  }
+
   void Add(const Job& job, const CallRecord& call) {
     std::string_view op = job.strings[call.op];
     op.remove_prefix(std::min(op.size(), op.find('.') + 1));
