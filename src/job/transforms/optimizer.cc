@@ -272,8 +272,19 @@ class OptimizerCalls {
  public:
   OptimizerCalls(const Job& job, const Variant& variant) : variant_(variant) {
     Read(job, variant.events);
+    const auto of_steps = written_;
     for (const Part& part : variant.later) Read(job, part.events);
+    others_later_ = std::ranges::any_of(variant.model_tensors, [&](const ModelTensor& tensor) {
+      return std::ranges::any_of(written_, [&](const auto& of_operator) {
+        const auto before = of_steps.find(of_operator.first);
+        return of_operator.second.contains(tensor.storage) &&
+               (before == of_steps.end() || !before->second.contains(tensor.storage));
+      });
+    });
   }
+
+  /// Whether what comes behind the steps updates more, or otherwise.
+  bool others_later() const { return others_later_; }
 
   int Count(std::string_view name) const {
     const auto found = count_.find(name);
@@ -331,6 +342,7 @@ class OptimizerCalls {
   }
 
   const Variant& variant_;
+  bool others_later_ = false;
   /// By an operator's name without the overload.
   std::map<std::string, int, std::less<>> count_;
   std::map<std::string, std::set<Storage>, std::less<>> written_;
@@ -350,6 +362,10 @@ CapturedOptimizer OptimizerOf(const Job& job, const Variant& variant) {
   if (!calls.AreAllOf({"_foreach_add_", "_foreach_mul_"})) return {};
   if (!calls.UpdatesAll("_foreach_add_")) return {};
   return {.name = calls.Count("_foreach_mul_") > 0 ? "sgd_momentum" : "sgd"};
+}
+
+bool TrainsOtherwiseLater(const Job& job, const Variant& variant) {
+  return OptimizerCalls(job, variant).others_later();
 }
 
 std::string WhyNotInBackward(const Job& job, const Variant& variant) {

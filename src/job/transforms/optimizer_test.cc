@@ -1,5 +1,6 @@
 #include "job/transforms/optimizer.h"
 
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -66,11 +67,16 @@ TEST(OptimizerOf, IsNoneWhereTheScriptChangesItsOptimizerLater) {
   maker.Begin(Stage::kOptimizer);
   update("aten._foreach_lerp_.Scalar");
   update("aten._foreach_addcdiv_.ScalarList");
-  Part part{.stage = Stage::kUnknown};
+  Part part{.stage = Stage::kStep};
   part.events.assign(events.begin() + static_cast<std::ptrdiff_t>(captured), events.end());
   events.resize(captured);
   maker.variant().later.push_back(std::move(part));
   EXPECT_NE(OptimizerOf(maker.job, maker.variant()).name, "sgd");
+  // A change leaves out steps that it did not rewrite, and must say so: what is left may well fit.
+  ASSERT_TRUE(maker.job.not_followed.empty());
+  const Variant changed = JobEditor(maker.job, maker.variant(), "test").Take();
+  EXPECT_TRUE(changed.later.empty());
+  EXPECT_EQ(maker.job.not_followed.size(), 1U);
 }
 
 /// The loop has one parameter of 4000 bytes; its captured optimizer is nothing that exists.
