@@ -100,6 +100,12 @@ Result<Way> Evaluator::EvaluateWhole(const Choice& choice) {
   return whole_.Get(KeyOf(choice, true), [&] { return EvaluateWholeAnew(choice); });
 }
 
+/// A change that leaves out a part of the job says so: what is left may fit, and the job not.
+void Evaluator::NoneThatIsPartlyKnown(const Trial& trial, Way& way) const {
+  if (trial.setting().job->not_followed.size() <= request_.job.not_followed.size()) return;
+  way.trial.fits = way.trial.surely_fits = false;
+}
+
 Result<Way> Evaluator::EvaluateAnew(const Choice& choice) {
   const Result<Steps> steps = StepsFor(choice);
   if (!steps) return steps.error();
@@ -111,6 +117,7 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice) {
           .samples = SamplesOf(request_.job, choice),
           .trial = trial->Best(),
           .work = trial->work() + WorkToTime()};
+  NoneThatIsPartlyKnown(*trial, way);
   work_ += way.work;
   const double further = MicroBatchesOf(request_.job, choice) - steps->micro_batches;
   if (further > 0) {
@@ -134,6 +141,7 @@ Result<Way> Evaluator::EvaluateWholeAnew(const Choice& choice) {
           .trial = trial->WithRanges(),
           .work = trial->work(),
           .leak = LeakOf(*trial)};
+  NoneThatIsPartlyKnown(*trial, way);
   work_ += way.work;
   AddWaiting(way);
   return way;

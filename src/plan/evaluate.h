@@ -73,6 +73,7 @@ class Evaluator {
   Result<Steps> Accumulated(const Choice& choice, int micro_batches);
   Result<Changed> JobFor(const Choice& choice);
   Result<Changed> Rewritten(const Choice& choice) const;
+  void NoneThatIsPartlyKnown(const Trial& trial, Way& way) const;
   Result<Way> EvaluateAnew(const Choice& choice);
   Result<Way> EvaluateWholeAnew(const Choice& choice);
   Result<Setting> SettingFor(const Changed& job, const Choice& choice) const;

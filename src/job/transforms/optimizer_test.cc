@@ -1,6 +1,5 @@
 #include "job/transforms/optimizer.h"
 
-
 #include <gtest/gtest.h>
 
 #include <algorithm>

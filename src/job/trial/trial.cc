@@ -6,6 +6,9 @@
 namespace plimsoll {
 namespace {
 
+/// How often sizes that are assumed are drawn anew.
+int DrawsOf(const Setting& setting) { return HasDrawnSizes(*setting.job) ? kDraws : 0; }
+
 /// A run may differ from what is known by a little, whatever is known: a percent each way.
 constexpr double kMargin = 0.01;
 
@@ -165,13 +168,13 @@ class Observer {
 
 Result<Trial> Trial::Of(Setting setting) {
   Trial trial(std::move(setting));
-  if (const std::optional<Error> error = trial.AllocatesNothing()) return *error;
+  if (const std::optional<Error> error = AllocatesNothing(trial)) return *error;
   return trial;
 }
 
-std::optional<Error> Trial::AllocatesNothing() const {
-  if (!lowered().workload.requests.empty()) return std::nullopt;
-  return Error{.message = "the step allocates nothing", .file = setting_.job->file};
+std::optional<Error> AllocatesNothing(const Trial& trial) {
+  if (!trial.lowered().workload.requests.empty()) return std::nullopt;
+  return Error{.message = "the step allocates nothing", .file = trial.setting().job->file};
 }
 
 Lowered Trial::Lower(Estimate estimate, int draw) const {
@@ -192,8 +195,8 @@ Lowered Trial::Lower(Estimate estimate, int draw) const {
 }
 
 std::int64_t Trial::WorkToBeSure() const {
-  const std::int64_t replays =
-      2 + (setting_.AddressesMatter() ? std::int64_t{kShuffles} : 0) + 3 * std::int64_t{draws()};
+  const std::int64_t replays = 2 + (setting_.AddressesMatter() ? std::int64_t{kShuffles} : 0) +
+                               3 * std::int64_t{DrawsOf(setting_)};
   return replays * static_cast<std::int64_t>(lowered().workload.requests.size());
 }
 
@@ -307,7 +310,7 @@ bool Trial::FindSurelyFits() const {
       return false;
     }
   }
-  for (int draw = 1; draw <= draws(); ++draw) {
+  for (int draw = 1; draw <= DrawsOf(setting_); ++draw) {
     if (drawn()[static_cast<std::size_t>(draw - 1)] <= room) continue;
     AssumedDriver driver(nothing_recorded);
     if (!Replay(Lower(Estimate::kLikely, draw), limits, driver).fits) return false;
@@ -339,7 +342,7 @@ const Trial::Spread& Trial::upper_spread() const {
 const std::vector<Bytes>& Trial::drawn() const {
   if (drawn_) return *drawn_;
   drawn_.emplace();
-  for (int draw = 1; draw <= draws(); ++draw) {
+  for (int draw = 1; draw <= DrawsOf(setting_); ++draw) {
     const Lowered other = Lower(Estimate::kLikely, draw);
     const Timeline nothing_recorded;
     AssumedDriver driver(nothing_recorded);

@@ -121,6 +121,10 @@ inline constexpr int kDraws = 6;
 /// Over so many steps, where nobody says how many.
 inline constexpr int kDrawnSteps = 12;
 
+class Trial;
+/// Where the step allocates nothing.
+std::optional<Error> AllocatesNothing(const Trial& trial);
+
 /// Each part is computed when it is first asked for, and once. Not thread-safe, although methods
 /// are const: a trial belongs to one thread.
 class Trial {
@@ -128,7 +132,6 @@ class Trial {
   explicit Trial(Setting setting) : setting_(std::move(setting)) {}
   /// An error where the step allocates nothing.
   static Result<Trial> Of(Setting setting);
-  std::optional<Error> AllocatesNothing() const;
 
   const Setting& setting() const { return setting_; }
   /// What is asked of the allocator, with workspaces as large as is likely.
@@ -167,8 +170,6 @@ class Trial {
     Bytes usual = 0;
     std::vector<Bytes> elsewhere;
   };
-  int draws() const { return HasDrawnSizes(*setting_.job) ? kDraws : 0; }
-
   Lowered Lower(Estimate estimate, int draw = 0) const;
   /// With workspaces as large as they may be.
   const Lowered& upper() const;
