@@ -32,9 +32,9 @@ from ..events.merge import NOTHING_COMPILED, is_compiled, merged, steps_of
 from ..events.points import LENGTHS, Points, lengths_for
 from ..events.sequence import head_of, sequence_of
 from ..events.step_file import Tables
-from ..knowledge.selections import selected_at
 from ..isolation.filling import ended_before_full
 from ..isolation.means import Means, choose, enter, scratch_folder, weaker
+from ..knowledge.selections import selected_at
 from .asked_batch import at_asked
 from .autocast_settings import NAME, NOT_FOLLOWED
 from .epoch import data_section
