@@ -151,7 +151,7 @@ class Search {
       for (const Choice& choice : {smallest, recomputed}) {
         const Result<Way> way = evaluator_.Evaluate(choice);
         if (way) Keep(*way);
-        if (!way && !CannotBeDone(choice, way.error(), refused_)) return way.error();
+        if (!way && !CannotBeDone(request_.job, choice, way.error(), refused_)) return way.error();
       }
       if (standings_.Best() != Standings::kNone) return std::nullopt;
     }
@@ -189,7 +189,9 @@ class Search {
           },
           evaluator_.Threads());
       for (std::size_t k = 0; k < now.size(); ++k) {
-        if (failed[k] && !CannotBeDone(now[k]->base, *failed[k], refused_)) return failed[k];
+        if (failed[k] && !CannotBeDone(request_.job, now[k]->base, *failed[k], refused_)) {
+          return failed[k];
+        }
         budget_.Spend(budgets[k].used());
         for (Way& outcome : found[k]) Keep(std::move(outcome));
       }
