@@ -64,7 +64,7 @@ class Search {
     if (std::optional<Error> error = MakeWhole(plan)) return *error;
     if (PutLeaksLast(plan)) FindWorth(plan);
     if (std::optional<Error> error = MakeRestWhole(plan)) return *error;
-    if (plan.closest) FindCard(plan);
+    if (plan.closest && !plan.closest->leaves_out_parts) FindCard(plan);
     plan.refused.assign(refused_.begin(), refused_.end());
     plan.evaluations = evaluator_.evaluations();
     plan.work = evaluator_.work();
@@ -408,6 +408,17 @@ class Search {
 };
 
 }  // namespace
+
+FitVerdict Plan::Verdict() const {
+  const Way& way = Shown();
+  if (way.leak || !way.trial.lower_end_fits) return {FitDecision::kDoesNotFit};
+  std::vector<NotFollowed> unknown = way.not_followed;
+  if (!way.trial.surely_fits) {
+    unknown.push_back({.what = "no configuration is certain to fit"});
+  }
+  if (unknown.empty()) return {FitDecision::kFits};
+  return {FitDecision::kUnknown, std::move(unknown)};
+}
 
 Result<Plan> FindPlan(const PlanRequest& request) {
   if (request.gpus > kMostRanks) {
