@@ -98,7 +98,7 @@ function rate(way) {
 }
 
 function lasts(way) {
-  return way.surely_fits && !way.growth;
+  return way.surely_fits && !way.growth && way.unknown.length === 0;
 }
 
 function memory(way) {
@@ -107,6 +107,7 @@ function memory(way) {
 
 function fit(way) {
   if (way.growth) return `runs out after ${way.growth.every > 1 ? "about " : ""}${format.count(way.growth.steps)} steps`;
+  if (way.fits && way.unknown.length > 0) return "fits as far as it was followed";
   return way.surely_fits ? "fits" : way.fits ? "likely fits, not for certain" : "does not fit";
 }
 

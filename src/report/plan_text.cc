@@ -149,12 +149,14 @@ std::string Decision(const PlanRequest& request, const Plan& plan) {
         "leak first.",
         cards, samples, RunsOut(*best.leak), GrowthText(*best.leak));
   }
+  const bool all_of_it = plan.Verdict().decision == FitDecision::kFits;
+  const std::string_view fits = all_of_it ? "Fits" : "What was followed fits";
   if (best.choice == plan.as_captured.choice) {
-    return fmt::format("Fits on {} as it is: {}. Nothing that was tried is faster.", cards,
+    return fmt::format("{} on {} as it is: {}. Nothing that was tried is faster.", fits, cards,
                        samples);
   }
   return fmt::format("{} on {} with {}: {}, {} samples a second.{}",
-                     plan.as_captured.SurelyFits() ? "Faster" : "Fits", cards,
+                     plan.as_captured.SurelyFits() ? "Faster" : fits, cards,
                      LeverList(request, best.choice), samples, std::lround(best.SamplesPerSecond()),
                      Unchanged(request, plan.as_captured));
 }
@@ -271,7 +273,8 @@ std::string PlanText(const PlanRequest& request, const Plan& plan, bool explain,
   w.Headline(PlanVerdict(request, plan));
   const FitVerdict verdict = plan.Verdict();
   if (plan.Lasts() && !verdict.unknown.empty()) {
-    w.Wrapped(fmt::format("Unknown whether it fits: {}.", TextOf(verdict.unknown.front())), "", "");
+    w.Wrapped(fmt::format("Unknown whether all of it fits: {}.", TextOf(verdict.unknown.front())),
+              "", "");
   }
   if (!plan.ways.empty()) {
     w.Line();

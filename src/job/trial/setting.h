@@ -80,7 +80,13 @@ struct Setting {
   /// Up to 2.11 the allocator breaks ties by address, and where a driver puts a segment differs
   /// from process to process.
   bool AddressesMatter() const { return torch <= TorchVersion{2, 11}; }
-  bool CollectsGarbage() const { return rules.settings.garbage_collection_threshold > 0; }
+  /// A run that stays below its limits by itself may meet them all the same: it collects garbage
+  /// before them, or a request for an expandable segment is compared with the limit as if all of it
+  /// were to be mapped, though a part is.
+  bool MeetsLimitsEarly() const {
+    return rules.settings.garbage_collection_threshold > 0 ||
+           (rules.settings.expandable_segments && limits.limit);
+  }
 };
 
 /// An error where the step has no such precision, or for settings of the allocator that there is no

@@ -236,6 +236,7 @@ Peaks Trial::Run(const Lowered& lowered, const DeviceLimits& limits) const {
   const ReplayResult result = replayer.result();
   peaks.reserved = result.counters.peak_reserved;
   peaks.fits = result.fits;
+  peaks.retries = result.counters.retries;
   const bool to_its_end = setting_.later && lowered.left_out == 0 && !peaks.failed;
   if (to_its_end) observer.End(setting_.variant().later.size() + PartPeaks::kLater);
   peaks.refused_calls = InLastStep(setting_.variant(), observer.refused_calls());
@@ -252,11 +253,11 @@ const Peaks& Trial::decided() const {
   return *decided_;
 }
 
-// A job that stays below its limits by itself never meets them. Where workspaces are refused, cuDNN
-// takes others that are not known but take something too: then a percent of the room has to be left
-// for them (docs/prediction.md).
+// A job that stays below its limits by itself mostly never meets them. Where workspaces are
+// refused, cuDNN takes others that are not known but take something too: then a percent of the room
+// has to be left for them (docs/prediction.md).
 Peaks Trial::Decide() const {
-  if (unlimited_ && unlimited_->reserved <= setting_.Room() && !setting_.CollectsGarbage()) {
+  if (unlimited_ && unlimited_->reserved <= setting_.Room() && !setting_.MeetsLimitsEarly()) {
     return *unlimited_;
   }
   const Peaks peaks = Run(lowered(), setting_.limits);
@@ -284,7 +285,7 @@ bool Trial::FindSurelyFits() const {
   DeviceLimits limits = setting_.limits;
   limits.capacity = std::max<Bytes>(0, setting_.gpu.LeastMemory() - setting_.Outside().high);
   limits = WithMargin(limits);
-  const Bytes room = setting_.CollectsGarbage() ? 0 : RoomWithin(limits);
+  const Bytes room = setting_.MeetsLimitsEarly() ? 0 : RoomWithin(limits);
   Bytes usual_peak = 0;
   // What is known to stay below them without limits need not be run within them.
   const auto fits = [&](std::optional<Bytes> without_limits, Driver& driver) {
@@ -408,6 +409,7 @@ TrialResult Trial::Best() const {
   result.most = setting_.Most();
   result.fits = decided().fits;
   result.surely_fits = surely_fits();
+  result.retries = decided().retries;
   result.beyond_count = !unlimited().fits;
   result.workspaces_refused = shown().refused;
   if (lowered().searches) result.reserved_without_search = shown().settled;

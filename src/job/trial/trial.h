@@ -49,6 +49,8 @@ struct TrialResult {
   bool surely_fits = false;
   /// Whether it fits if everything takes as little as it may; with the ranges alone.
   bool lower_end_fits = false;
+  /// Times that all that is cached was given back, over all steps.
+  std::int64_t retries = 0;
   /// It asks for more than there are addresses for (a PiB): the figures end where it did.
   bool beyond_count = false;
   /// Workspaces of convolutions that do not fit any more, over all steps: cuDNN then takes a slower
@@ -69,7 +71,7 @@ struct TrialResult {
 
   /// Whether it stays within its room without giving cached memory back to ask for it again, which
   /// holds up every step.
-  bool KeepsItsCache() const { return unlimited.reserved.best <= room; }
+  bool KeepsItsCache() const { return retries == 0; }
 };
 
 /// While one part of a job ran.
@@ -97,6 +99,8 @@ struct Peaks {
   /// The same apart from searches for the fastest way of a call.
   Bytes settled = 0;
   bool fits = true;
+  /// Times that all that is cached was given back.
+  std::int64_t retries = 0;
   /// The request that did not fit.
   std::optional<std::size_t> failed = {};
   /// The steps, with what comes before them, and then each later part.
