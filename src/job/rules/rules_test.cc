@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
 #include "job/rules/testing.h"
 
 namespace plimsoll::rules_test {
@@ -138,6 +142,60 @@ TEST_F(RuleTest, DropoutMakesItsMaskFirst) {
   EXPECT_EQ(Run("aten.native_dropout.default", {Arg(Floats({64})), Arg(0.1), Arg(true)},
                 {Floats({64}), maker_.MakeTensor(DType::kBool, {64})}),
             (Events{64, 256}));
+}
+
+struct MeasuredRecurrent {
+  std::int64_t mode, layers, directions;
+  /// Widths of the input and of what is hidden, sequences, steps.
+  std::array<std::int64_t, 4> shape;
+  std::int64_t matrix_elements;
+  Bytes workspace;
+};
+
+/// In fp32 on an H200, as PyTorch's allocator recorded them.
+TEST_F(RuleTest, WorkspacesOfRecurrentLayersAreAsMeasured) {
+  const MeasuredRecurrent rows[] = {{2, 1, 1, {512, 1024, 64, 128}, 6291456, 220726016},
+                                    {2, 1, 1, {512, 256, 32, 100}, 786432, 41386496},
+                                    {2, 1, 2, {512, 1024, 64, 128}, 12582912, 559940352},
+                                    {2, 1, 2, {512, 256, 32, 100}, 1572864, 82903552},
+                                    {2, 3, 1, {512, 1024, 64, 128}, 23068672, 309854976},
+                                    {2, 3, 1, {512, 256, 32, 100}, 1835008, 60457472},
+                                    {2, 3, 2, {512, 1024, 64, 128}, 62914560, 807404288},
+                                    {2, 3, 2, {512, 256, 32, 100}, 4718592, 137298432},
+                                    {3, 1, 1, {512, 1024, 64, 128}, 4718592, 196346624},
+                                    {3, 1, 1, {512, 256, 32, 100}, 589824, 40403456},
+                                    {3, 1, 2, {512, 1024, 64, 128}, 9437184, 477627136},
+                                    {3, 1, 2, {512, 256, 32, 100}, 1179648, 80937472},
+                                    {3, 3, 1, {512, 1024, 64, 128}, 17301504, 249299712},
+                                    {3, 3, 1, {512, 256, 32, 100}, 1376256, 58032640},
+                                    {3, 3, 2, {512, 1024, 64, 128}, 47185920, 686293760},
+                                    {3, 3, 2, {512, 256, 32, 100}, 3538944, 131400192}};
+  for (const MeasuredRecurrent& row : rows) {
+    const auto& [input, hidden, batch, steps] = row.shape;
+    const std::vector<Argument> args = {Arg(Floats({steps, batch, input})),
+                                        {Argument::List{Arg(Floats({1, row.matrix_elements}))}},
+                                        Arg(std::int64_t{4}),
+                                        {},
+                                        {},
+                                        {},
+                                        Arg(row.mode),
+                                        Arg(hidden),
+                                        Arg(std::int64_t{0}),
+                                        Arg(row.layers),
+                                        Arg(false),
+                                        Arg(0.0),
+                                        Arg(true),
+                                        Arg(row.directions == 2),
+                                        {},
+                                        {}};
+    const Events events = Run("aten._cudnn_rnn.default", args,
+                              {Floats({steps, batch, row.directions * hidden}), Floats({1}),
+                               Floats({1}), Floats({1}), Floats({1})});
+    const auto near = [&](Bytes bytes) { return std::abs(bytes - row.workspace) < 512; };
+    EXPECT_TRUE(std::ranges::any_of(events, near))
+        << row.mode << " of " << row.layers << " layers, " << row.directions << ": "
+        << row.workspace << " in " << testing::PrintToString(events);
+  }
 }
 
 TEST_F(RuleTest, CellsMakeWhatTheyKeepFirst) {
