@@ -73,7 +73,7 @@ class Pool:
         path = script.path if of.role == "plain" else write_twin(script, folder)
         job = {
             "limit": int(of.limit * _GIB) if of.role == "first" else 0,
-            "steps": self._options.steps,
+            "steps": max(self._options.steps, script.steps),
             "seconds": self._options.on_gpu,
             "lock": str(self._folder / "lock"),
             "out": str(folder / "result.json"),
