@@ -57,6 +57,10 @@ std::string_view CountedName(const PlanRequest& request) {
 /// What would come of the job as it was captured, where that surely fits not.
 std::string Unchanged(const PlanRequest& request, const Way& captured) {
   if (captured.SurelyFits()) return "";
+  if (captured.FitsForCertain()) {
+    return " Unchanged, the job fits, but it gives cached memory back to ask for it again, which "
+           "holds it up.";
+  }
   if (request.options.limit) {
     return fmt::format(" Unchanged, the job {} within {} of reserved memory.",
                        captured.trial.fits ? "may not fit" : "does not fit",
