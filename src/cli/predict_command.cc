@@ -104,6 +104,9 @@ int PredictForCards(const PredictFlags& flags, const Question& question,
 
 int PrintEvents(const Trial& trial) {
   const Setting& setting = trial.setting();
+  if (!trial.lowered().workload.repeats.empty()) {
+    Remark("each step has further micro-batches, which do what the last one here does");
+  }
   return Print(LoweredCsv(*setting.job, setting.variant(), trial.lowered()));
 }
 

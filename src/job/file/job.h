@@ -85,11 +85,12 @@ struct ModelTensor {
 };
 
 struct JobEvent {
-  enum class Kind : std::uint8_t { kModelTensor, kStep, kStage, kCall, kFree, kLabel };
+  enum class Kind : std::uint8_t { kModelTensor, kStep, kStage, kCall, kFree, kLabel, kRound };
   Kind kind = Kind::kCall;
   Stage stage = Stage::kUnknown;               // kStage
   Category category = Category::kTemporaries;  // kLabel
-  /// Into model_tensors or calls; the storage itself for kFree and kLabel.
+  /// Into model_tensors or calls; the storage itself for kFree and kLabel. Of kRound, which ends a
+  /// micro-batch: how often that one is repeated then, with storages of its own each time.
   std::uint32_t index = 0;
 };
 

@@ -131,6 +131,8 @@ class FullySharded {
         // Gradients are labelled when they are made: later they are not there any more.
         if (!gradients_.Has(event.index)) variant_.edit.Copy(event);
         return;
+      case JobEvent::Kind::kRound:
+        return variant_.edit.Copy(event);
     }
   }
 

@@ -101,6 +101,23 @@ class HostPipeline {
   }
   const StepDuration& duration() const { return duration_; }
 
+  /// A micro-batch ends, and is repeated so often: each time takes as long.
+  void EndRound(double times) {
+    const Clocks now = {issued_, done_, joined_, copied_, duration_};
+    issued_ += times * (now.issued - round_.issued);
+    done_ += times * (now.done - round_.done);
+    joined_ += times * (now.joined - round_.joined);
+    copied_ += times * (now.copied - round_.copied);
+    duration_.gpu.us += times * (now.duration.gpu.us - round_.duration.gpu.us);
+    duration_.gpu.kernels += times * (now.duration.gpu.kernels - round_.duration.gpu.kernels);
+    duration_.collectives_us +=
+        times * (now.duration.collectives_us - round_.duration.collectives_us);
+    duration_.waited_us += times * (now.duration.waited_us - round_.duration.waited_us);
+    duration_.host_us = issued_;
+    duration_.us = std::max({done_, issued_, joined_});
+    round_ = {issued_, done_, joined_, copied_, duration_};
+  }
+
   void Add(const Call& call, Stage stage, const KernelTime& time, bool recomputed) {
     const double policy = call.record().watched ? host_.policy : 0;
     issued_ += pace_ * (HostTime(call, stage, recomputed) + policy);
@@ -134,6 +151,12 @@ class HostPipeline {
   }
 
  private:
+  /// As a micro-batch begins.
+  struct Clocks {
+    double issued = 0, done = 0, joined = 0, copied = 0;
+    StepDuration duration;
+  };
+
   double HostTime(const Call& call, Stage stage, bool recomputed) {
     const bool replayed = in_graph_;
     if (call.op() == "inductor.graph") in_graph_ = true;
@@ -173,6 +196,7 @@ class HostPipeline {
   double joined_ = 0;
   double copied_ = 0;
   std::map<Storage, double> ready_;
+  Clocks round_;
   bool recomputing_ = false;
   /// Between the calls that say where a CUDA graph begins and ends.
   bool in_graph_ = false;
@@ -193,10 +217,14 @@ StepDuration StepTime(const Job& job, const Variant& variant, const Gpu& gpu, st
   HostPipeline quick(host, variant.compiled, pace.low);
   HostPipeline slow(host, variant.compiled, pace.high);
   const std::array<HostPipeline*, 3> pipelines = {&likely, &quick, &slow};
-  Stage stage = Stage::kUnknown;
-  for (const JobEvent& event : variant.events) {
+  const TimedStep last = LastStepOf(variant);
+  Stage stage = last.stage;
+  for (const JobEvent& event : last.events) {
     if (event.kind == JobEvent::Kind::kStep) {
       for (HostPipeline* pipeline : pipelines) pipeline->Begin();
+    }
+    if (event.kind == JobEvent::Kind::kRound) {
+      for (HostPipeline* pipeline : pipelines) pipeline->EndRound(event.index);
     }
     if (event.kind == JobEvent::Kind::kStage) stage = event.stage;
     if (event.kind != JobEvent::Kind::kCall) continue;

@@ -1,5 +1,7 @@
 #include "job/transforms/accumulate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -19,10 +21,12 @@ namespace {
 /// its own is freed `n` micro-batches after its own in what is written, too.
 class MicroBatchWriter {
  public:
-  MicroBatchWriter(Job& job, const Variant& old, const std::vector<MicroBatch>& captured, int count)
+  MicroBatchWriter(Job& job, const Variant& old, const std::vector<MicroBatch>& captured, int count,
+                   std::size_t most_events)
       : old_(old),
         captured_(captured),
         count_(count),
+        is_long_(std::size_t(count) * old.events.size() > most_events),
         storages_(job, old, captured),
         edit_(job, old, "plimsoll.accumulate"),
         head_(HeadToRepeat(old, captured, storages_)),
@@ -38,11 +42,7 @@ class MicroBatchWriter {
       gradients_of_step_.clear();
       CopyEvents(captured_[i].begin, captured_[i].backward_end, i);
       FreeOlder(captured_[head_].begin, captured_[head_].backward_end, head_, i);
-      for (int repeat = 1; repeat < count_; ++repeat) {
-        RepeatEvents(captured_[tail_].backward_end, captured_[tail_].end, tail_);
-        BeginMicroBatch();
-        RepeatEvents(captured_[head_].begin, captured_[head_].backward_end, head_);
-      }
+      RepeatMicroBatches();
       while (!captured_[i].updates) ++i;
       CopyTail(i);
       FreeOlder(captured_[tail_].backward_end, captured_[tail_].end, tail_, i);
@@ -50,6 +50,8 @@ class MicroBatchWriter {
     for (Part& part : edit_.variant().later) CopyPart(part);
     return edit_.Take();
   }
+  /// How many micro-batches of each step are written out, where that is not all of them; else 0.
+  int written() const { return written_; }
 
  private:
   /// Storages by place, of one micro-batch that was written; kElsewhere where it made none.
@@ -111,6 +113,47 @@ class MicroBatchWriter {
   }
 
   // Micro-batches as they are written.
+
+  /// All but the first. Of many only as many as differ, and two that do not: what the first frees
+  /// of others is not what later ones do.
+  void RepeatMicroBatches() {
+    const int last = FurthestFree() + 2;
+    for (int repeat = 1; repeat < count_; ++repeat) {
+      if (is_long_ && repeat + 1 >= last) edit_.EndRound(0);
+      RepeatEvents(captured_[tail_].backward_end, captured_[tail_].end, tail_);
+      BeginMicroBatch();
+      RepeatEvents(captured_[head_].begin, captured_[head_].backward_end, head_);
+      if (!is_long_ || repeat != last || repeat + 1 == count_ || KeepsOfEach()) continue;
+      written_ = repeat + 1;
+      return edit_.EndRound(count_ - written_);
+    }
+  }
+
+  /// How many micro-batches before the one at hand was made what it frees, at most.
+  int FurthestFree() const {
+    std::size_t furthest = 1;
+    const auto look = [&](std::size_t begin, std::size_t end, std::size_t next) {
+      for (std::size_t i = begin; i < end; ++i) {
+        if (old_.events[i].kind != JobEvent::Kind::kFree) continue;
+        const LoopStorages::Origin* origin = storages_.Find(old_.events[i].index);
+        if (origin != nullptr && origin->micro_batch < next) {
+          furthest = std::max(furthest, next - origin->micro_batch);
+        }
+      }
+    };
+    look(captured_[head_].begin, captured_[head_].backward_end, head_);
+    look(captured_[tail_].backward_end, captured_[tail_].end, tail_ + 1);
+    return static_cast<int>(furthest);
+  }
+
+  /// Whether anything is left of a micro-batch that no later one frees.
+  bool KeepsOfEach() const {
+    const auto before = static_cast<std::size_t>(FurthestFree());
+    if (before >= made_.size()) return true;
+    return std::ranges::any_of(made_[made_.size() - 1 - before], [&](Storage storage) {
+      return storage != kElsewhere && !freed_.contains(storage);
+    });
+  }
 
   void BeginMicroBatch() {
     made_.emplace_back(storages_.places(), kElsewhere);
@@ -293,6 +336,9 @@ class MicroBatchWriter {
   const Variant& old_;
   const std::vector<MicroBatch>& captured_;
   const int count_;
+  const bool is_long_;
+  /// Of each step, where those are not all.
+  int written_ = 0;
   const LoopStorages storages_;
   JobEditor edit_;
   /// The captured micro-batches whose head and whose tail are repeated.
@@ -329,11 +375,19 @@ std::optional<Error> CannotAccumulate(const Job& job, const Variant& variant) {
                .hint = passes == 0 ? "capture a training step" : "capture it with accumulate=1"};
 }
 
-Variant AddAccumulation(Job& job, const Variant& variant, int passes) {
+Variant AddAccumulation(Job& job, const Variant& variant, int passes, std::size_t most_events) {
   const std::vector<MicroBatch> captured = MicroBatchesIn(variant);
   if (passes < 2 || captured.empty() || PassesOf(variant) != 1) return variant;
-  Variant made = MicroBatchWriter(job, variant, captured, passes).Run();
+  MicroBatchWriter writer(job, variant, captured, passes, most_events);
+  Variant made = writer.Run();
   made.passes = passes;
+  if (writer.written() > 0) {
+    std::string note = fmt::format(
+        "with {} micro-batches a step is long: of each step the first {} are in the events, the "
+        "snapshot and the page, and the others do what the last of these does",
+        passes, writer.written());
+    if (std::ranges::find(job.notes, note) == job.notes.end()) job.notes.push_back(std::move(note));
+  }
   return made;
 }
 

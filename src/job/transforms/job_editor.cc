@@ -64,6 +64,11 @@ void JobEditor::Label(Storage storage, Category category) {
   new_.events.push_back({.kind = JobEvent::Kind::kLabel, .category = category, .index = storage});
 }
 
+void JobEditor::EndRound(int repeats) {
+  new_.events.push_back(
+      {.kind = JobEvent::Kind::kRound, .index = static_cast<std::uint32_t>(repeats)});
+}
+
 void JobEditor::Free(Storage storage) {
   if (storage == kElsewhere) return;
   new_.events.push_back({.kind = JobEvent::Kind::kFree, .index = storage});
