@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <memory>
@@ -50,10 +51,14 @@ struct PlanFlags {
   std::optional<std::string> html;
 };
 
-/// What is drawn comes with its ranges, the frontier too.
-std::optional<Error> MakeWhole(const PlanRequest& request, std::vector<Way>& outcomes) {
+/// What is drawn comes with its ranges, the frontier too, as far as there is time.
+std::optional<Error> MakeWhole(const PlanRequest& request, const std::vector<Way>& known,
+                               std::vector<Way>& outcomes) {
   Evaluator evaluator(request);
   for (Way& outcome : outcomes) {
+    const auto same = std::ranges::find(known, outcome.choice, &Way::choice);
+    if (same != known.end()) outcome = *same;
+    if (same != known.end() || evaluator.OutOfTime()) continue;
     Result<Way> whole = evaluator.EvaluateWhole(outcome.choice);
     if (!whole) return whole.error();
     outcome = std::move(*whole);
@@ -64,7 +69,7 @@ std::optional<Error> MakeWhole(const PlanRequest& request, std::vector<Way>& out
 /// The same answer as a page, with the run of its first way.
 int WritePage(const std::string& path, const PlanRequest& request, Plan plan) {
   const Progress progress("predicting what is drawn");
-  if (const std::optional<Error> error = MakeWhole(request, plan.frontier)) return Complain(*error);
+  if (const auto error = MakeWhole(request, plan.ways, plan.frontier)) return Complain(*error);
   const Result<PlannedRun> run = RunOf(request, ShownWay(plan).choice);
   if (!run) return Complain(run.error());
   const Result<Trial> trial = Trial::Of(run->setting);

@@ -31,6 +31,8 @@ constexpr std::int64_t kWorkForWays = 70'000'000;
 constexpr std::int64_t kWorkForOtherwise = 10'000'000;
 constexpr std::int64_t kWorkForSingles = 10'000'000;
 constexpr std::int64_t kWorkForRanges = 15'000'000;
+/// So many of what is shown get their ranges whatever that takes.
+constexpr std::size_t kLeastWhole = 3;
 /// A long step takes so many times as much: every combination of changes is looked through.
 constexpr std::int64_t kForLong = 20;
 
@@ -311,10 +313,11 @@ class Search {
     // Ranges take about twice what a way takes to be tried.
     const std::int64_t work = 2 * std::max<std::int64_t>(1, plan.as_captured.work);
     const auto affordable =
-        static_cast<std::size_t>(std::max<std::int64_t>(3, Allowed(kWorkForRanges) / work));
+        std::max(kLeastWhole, static_cast<std::size_t>(Allowed(kWorkForRanges) / work));
     if (shown.size() > affordable) shown.resize(affordable);
     std::vector<std::optional<Error>> failed(shown.size());
     const auto tell = [&](std::size_t i) {
+      if (i >= kLeastWhole && evaluator_.OutOfTime()) return;
       Result<Way> whole = evaluator_.EvaluateWhole(shown[i]->choice);
       if (whole) {
         *shown[i] = std::move(*whole);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "job/transforms/index_set.h"
 #include "job/transforms/job_editor.h"
 #include "job/transforms/micro_batches.h"
 #include "job/transforms/tensors_of_call.h"
@@ -60,7 +61,8 @@ class MicroBatchWriter {
   // Gradients stay where the first micro-batch of a step made them; later ones are added to those.
 
   void NoteGradients() {
-    HashMap<Storage, std::size_t> last_touch;
+    constexpr std::size_t kNever = static_cast<std::size_t>(-1);
+    std::vector<std::size_t> last_touch(old_.storages, kNever);
     for (std::size_t i = captured_[head_].begin; i < captured_[head_].backward_end; ++i) {
       if (old_.events[i].kind != JobEvent::Kind::kCall) continue;
       const CallRecord& call = old_.calls[old_.events[i].index];
@@ -69,10 +71,10 @@ class MicroBatchWriter {
         if (IsMadeBy(tensor.storage, head_)) last_touch[tensor.storage] = i;
       });
     }
-    for (const auto& [storage, event] : last_touch) {
-      if (storages_.IsGradient(storage)) added_at_[event].push_back(storage);
+    for (Storage storage = 0; storage < last_touch.size(); ++storage) {
+      if (last_touch[storage] == kNever || !storages_.IsGradient(storage)) continue;
+      added_at_[last_touch[storage]].push_back(storage);
     }
-    for (auto& [event, gradients] : added_at_) std::ranges::sort(gradients);
     for (std::size_t i = 0; i < captured_.size(); ++i) NoteZeroing(i);
   }
 
@@ -184,7 +186,7 @@ class MicroBatchWriter {
   }
 
   void FreeOnce(Storage storage) {
-    if (freed_.emplace(storage, 1).second) edit_.Free(storage);
+    if (freed_.Insert(storage)) edit_.Free(storage);
   }
 
   // As captured.
@@ -352,7 +354,7 @@ class MicroBatchWriter {
   std::deque<Made> made_;
   /// By place, of those that a later part frees: all that was made there.
   HashMap<std::uint32_t, std::vector<Storage>> all_of_;
-  HashMap<Storage, char> freed_;
+  IndexSet freed_;
 };
 
 }  // namespace
