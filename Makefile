@@ -79,7 +79,7 @@ bench: ## Time and memory of explain against CPython's pickle.load; BENCH_EVENTS
 	@tools/install_deps.sh test
 	@cmake --preset bench --log-level=WARNING
 	@cmake --build --preset bench --parallel $(JOBS)
-	@bench/explain_vs_pickle.sh build/bench/src/cli/plimsoll $(BENCH_EVENTS)
+	@lab/explain_vs_pickle.sh build/bench/src/cli/plimsoll $(BENCH_EVENTS)
 	@for b in readers_benchmark replay_benchmark pack_hard; do \
 	  if [ -x build/bench/bench/$$b ]; then build/bench/bench/$$b; fi; done
 

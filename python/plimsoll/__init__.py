@@ -8,7 +8,7 @@ and then, here or in a shell (`plimsoll predict job.step.json.gz --batch 64 --gp
     plimsoll.predict("job.step.json.gz", batch=64, gpu="H200")
     plan = plimsoll.plan("job.step.json.gz", global_batch=64, gpu="H200")
     applied = plimsoll.apply(plan, model, optimizer)
-    optimizer = applied.optimizer  # and applied.step(batch, loss) in the loop; print(applied)
+    optimizer = applied.optimizer  # print(applied) says what the loop has to do
 
 In a job that runs, `plimsoll.record()` writes a snapshot where memory runs out, and
 `plimsoll.explain("snapshot.pickle")` tells why it did. docs/python.md has all of it.

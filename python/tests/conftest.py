@@ -8,7 +8,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 # The package beside us, whether or not one is installed.
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "bench")]
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "lab/python")]
 
 # A shell that starts this in its background has Ctrl-C ignored in all of it, and test_life.py
 # would wait for ever.

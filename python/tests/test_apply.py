@@ -266,6 +266,110 @@ def test_clipping_is_of_unscaled_gradients(monkeypatch):
     assert norms[0] == pytest.approx(norms[1], rel=1e-2)
 
 
+class Loop:
+    """A script's own loop, with what it does to gradients before its optimizer steps."""
+
+    def __init__(self, clip=None, scaler=None):
+        self.model = net().eval()
+        self.optimizer = adamw(self.model)
+        self.clip, self.scaler = clip, scaler
+
+    def before_step(self):
+        if self.clip is not None:
+            self.clip(self.model.parameters(), 0.05)
+
+    def update(self):
+        if self.scaler is None:
+            self.before_step()
+            self.optimizer.step()
+        else:
+            self.scaler.unscale_(self.optimizer)
+            self.before_step()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        self.optimizer.zero_grad()
+
+    def run(self):
+        """In two micro-batches, by hand."""
+        for x, y in batches():
+            for part in (slice(0, 4), slice(4, 8)):
+                value = loss(self.model, x[part], y[part]) / 2
+                (value if self.scaler is None else self.scaler.scale(value)).backward()
+            self.update()
+        return self.model
+
+
+def scaler():
+    return torch.amp.GradScaler("cpu", init_scale=256.0)
+
+
+@pytest.mark.parametrize("clip", [None, clip_norm, nn.utils.clip_grad_value_])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_loop_keeps_what_it_does_to_gradients(clip, scaled):
+    """Cut into micro-batches, it clips as before and uses its own scaler."""
+    used = [{"at": "train.py:5 in <module>", "by_scaler": False}] if clip else []
+    if scaled:
+        used.insert(0, {"at": "train.py:4 in <module>", "by_scaler": True})
+    document = {**plan(4, 2, accumulation={"passes": 2}), "gradients_used": used}
+    expected = Loop(clip, scaler() if scaled else None).run()
+    loops = []
+    for whole in (False, True):
+        loop = Loop(clip, scaler() if scaled else None)
+        applied = plimsoll.apply(document, loop.model, loop.optimizer)
+        named = "applied.backward(loss, scaler)" if scaled else "applied.backward(loss)"
+        assert any(named in text for text in applied.left_to_you)
+        for batch in batches():
+            if whole:
+                before = loop.before_step if clip else None
+                mean = applied.step(batch, loss, before_step=before, scaler=loop.scaler)
+            else:
+                for x, y in applied.micro_batches(batch):
+                    mean = applied.backward(loss(loop.model, x, y), loop.scaler)
+                loop.update()
+        assert mean.item() == pytest.approx(loss(loop.model, *batch).item(), rel=0.2)
+        assert not applied.left_to_you
+        loops.append(loop)
+    assert all(same(expected, loop.model) for loop in loops)
+
+
+@pytest.mark.parametrize("given, missing", [({}, "scaler"), ({"scaler": 1}, "clip_norm=")])
+def test_a_step_that_would_drop_what_the_script_does_is_refused(given, missing):
+    model = net()
+    used = [
+        {"at": "train.py:4 in main", "by_scaler": True},
+        {"at": "train.py:5 in main", "by_scaler": False},
+    ]
+    document = {**plan(4, 2), "gradients_used": used}
+    applied = plimsoll.apply(document, model, adamw(model))
+    before = copy.deepcopy(model)
+    options = {"scaler": scaler()} if given else {}
+    with pytest.raises(plimsoll.PlanError, match=missing) as error:
+        applied.step(batches()[0], loss, **options)
+    assert ("train.py:5 in main" if given else "train.py:4 in main") in str(error.value)
+    assert "\n" not in str(error.value)
+    assert same(model, before) and all(p.grad is None for p in model.parameters())
+    applied.step(batches()[0], loss, scaler=scaler(), before_step=lambda: None)
+
+
+def test_one_scaler_is_enough():
+    model = net()
+    applied = plimsoll.apply(plan(precision={"name": "amp_fp16"}), model, adamw(model))
+    with pytest.raises(plimsoll.PlanError, match="brings a gradient scaler: leave out your own"):
+        applied.step(batches()[0], loss, scaler=scaler())
+
+
+def test_a_script_that_accumulates_is_told_its_own_two_numbers():
+    levers = {"accumulation": {"passes": 2}, "precision": {"name": "amp_bf16"}}
+    document = {**plan(4, 2, **levers), "captured_passes": 4}
+    applied = plimsoll.apply(document, net())
+    around, numbers = applied.left_to_you
+    assert around.startswith("with applied.forward(): around the forward")
+    assert numbers == (
+        "accumulation = 2: in the script, set its batch size to 4 and its own accumulation steps "
+        "to 2"
+    )
+
+
 def gradient_of(batch, model, of=loss, size=8, passes=1):
     applied = plimsoll.apply(plan(size, passes), model, torch.optim.SGD(model.parameters(), 1.0))
     before = copy.deepcopy(model.state_dict())
@@ -370,14 +474,15 @@ def test_what_the_loop_has_to_do_is_left_to_you_until_it_is_done():
     applied = plimsoll.apply(plan(4, 2, **levers), model, given)
     assert applied.optimizer is not given
     assert applied.done == ["a new optimizer, AdamW (fused), with your groups and settings"]
-    optimizer, step = applied.left_to_you
+    optimizer, cut, backward = applied.left_to_you
     assert optimizer.startswith("use applied.optimizer from here on")
-    assert step.startswith("call applied.step(batch, loss) in place of")
-    assert "2 passes of 4 samples" in step and "all 8 samples" in step
-    assert repr(applied).count("in your loop: ") == 2
+    assert cut.startswith("for x, y in applied.micro_batches((x, y)): around")
+    assert "the 8 samples of a step, still on the CPU, into 2 micro-batches of 4" in cut
+    assert backward == "loss = applied.backward(loss) in place of its backward()"
+    assert repr(applied).count("in your loop: ") == 3
     applied.step(batches()[0], loss)
     assert not applied.left_to_you
-    assert applied.done[1] == "2 passes of 4 samples in each applied.step"
+    assert applied.done[1] == "2 micro-batches of 4 samples in each step"
 
 
 def test_parameters_of_another_optimizer_are_told():
@@ -392,14 +497,18 @@ def test_parameters_of_another_optimizer_are_told():
 @pytest.mark.parametrize(
     "levers, what",
     [
-        ({"precision": {"name": "amp_bf16"}}, "autocast"),
-        ({"precision": {"name": "amp_fp16"}}, "the gradient scaler"),
-        ({"offload": {"what": ["activations"]}}, "the offload"),
+        ({"precision": {"name": "amp_bf16"}}, ["with applied.forward(): "]),
+        ({"precision": {"name": "bf16"}}, ["x, y = applied.place((x, y)) "]),
+        (
+            {"precision": {"name": "amp_fp16"}},
+            ["with applied.forward(): ", "loss = applied.backward(loss) ", "applied.update() "],
+        ),
+        ({"offload": {"what": ["activations"]}}, ["with applied.forward(): "]),
     ],
 )
-def test_what_happens_in_a_pass_needs_the_loop(levers, what):
-    (left,) = plimsoll.apply(plan(**levers), net()).left_to_you
-    assert left.startswith("call applied.step") and what in left
+def test_what_happens_in_a_micro_batch_needs_the_loop(levers, what):
+    left = plimsoll.apply(plan(**levers), net()).left_to_you
+    assert len(left) == len(what) and all(map(str.startswith, left, what))
 
 
 def test_what_the_model_alone_needs_is_done():

@@ -249,6 +249,14 @@ def test_a_first_size_follows_the_batch_where_it_is_so_much_for_each_sample():
     assert [*other.own_batches([1, 5])] == []
 
 
+def test_an_evaluation_with_twice_the_samples_is_asked_about_too():
+    how = convolution((4, 8, 100), (16, 8, 3), ((1,), (1,), (1,), False, (0,), 1))
+    both = Asked(how, {"forward"}, {Place(4, 4), Place(8, 8), Place(4, 8), Place(8, 16)})
+    assert [*both.own_batches([128])] == [128, 256]
+    # One for each sample: its own size is not the batch's.
+    assert [*Asked(how, {"forward"}, {Place(4, 1), Place(8, 1)}).own_batches([128])] == []
+
+
 def test_points_of_a_length_are_asked_each_for_itself():
     over = document(
         schema="plimsoll.step/2",

@@ -156,6 +156,42 @@ def test_it_is_followed_behind_any_training(training: str, tmp_path: Path) -> No
     assert steps(told) == 3 and any(part[0] == "evaluation" for part in parts(told))
 
 
+#: A loop of its own in the forward, as most networks have.
+BLOCKS = """
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
+    def forward(self, x):
+        for block in self.blocks: x = block(x)
+        return x[:, :8]
+"""
+PARTS = {
+    "fetched in the loop": "for i in range(20): logits = model(held_out[i][0].cuda())\n",
+    "two models": """
+for x, y in held_out:
+    for one in (model, twin): logits = one(x.cuda())
+""",
+}
+
+
+@pytest.mark.parametrize("evaluation", PARTS)
+def test_a_batch_of_an_evaluation_is_one_part(evaluation: str, tmp_path: Path) -> None:
+    """Further batches repeat a part: half a batch would leave its logits each time."""
+    head = HEAD.replace("nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8))", "Blocks()")
+    evaluated = "import copy\ntwin = copy.deepcopy(model)\nmodel.eval()\n" + PARTS[evaluation]
+    told = captured(tmp_path, BLOCKS + head + TRAINING["list"] + evaluated, "{batch}").document
+    events = told["variants"][0]["events"]
+    numbers = [i for i, event in enumerate(events) if event[0] == "part"]
+    calls = [
+        [e[1] for e in events[begin:end] if e[0] == "call"]
+        for begin, end in zip(numbers, [*numbers[1:], len(events)])
+    ]
+    repeated = [i for i, at in enumerate(numbers) if "times" in str(events[at])]
+    assert repeated or evaluation == "two models"
+    assert all(calls[i] == calls[i - 1] for i in repeated)
+
+
 @pytest.mark.parametrize("kept", ["history.append(logits)", "history = logits"])
 def test_what_each_epoch_leaves_is_unknown(kept: str, tmp_path: Path) -> None:
     loop = """

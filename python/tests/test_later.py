@@ -102,6 +102,43 @@ optimizer.load_state_dict(again["optimizer"])
     assert len(made) == 16
 
 
+def test_checkpoints_may_be_copied_and_removed_within_the_steps(tmp_path: Path) -> None:
+    last, best = str(tmp_path / "last.pt"), str(tmp_path / "best.pt")
+    text = (
+        JOB
+        + f"""
+        import os, shutil
+        torch.save(model.state_dict(), {last!r})
+        shutil.copyfile({last!r}, {best!r})
+        os.remove({last!r})
+        assert not os.path.exists({last!r})
+        model.load_state_dict(torch.load({best!r}))
+"""
+    )
+    assert "lost_at" not in captured(tmp_path, text, "{batch}").document
+    assert not (tmp_path / "best.pt").exists()
+
+
+def test_a_small_file_that_is_written_behind_the_steps_can_be_read(tmp_path: Path) -> None:
+    path = str(tmp_path / "metrics.csv")
+    text = (
+        JOB
+        + f"""
+with open({path!r}, "wb") as file:
+    file.write(b"loss,accuracy")
+with open({path!r}, "ab") as file:
+    file.write(b",step")
+assert open({path!r}).read() == "loss,accuracy,step"
+with open({path!r}, "wb") as file:
+    for _ in range(5):
+        file.write(bytes(20 << 20))
+import os
+assert os.path.getsize({path!r}) <= 64 << 20
+"""
+    )
+    assert "lost_at" not in captured(tmp_path, text, "{batch}").document
+
+
 def test_an_error_there_is_told_and_the_steps_count(tmp_path: Path) -> None:
     told = captured(tmp_path, JOB + "\nraise RuntimeError('no report')\n", "{batch}").document
     assert steps(told) == 3
@@ -421,3 +458,42 @@ with torch.no_grad():
     assert "evaluation" in [part[0] for part in parts(told)] and "lost_at" not in told
     [note] = [note for note in told["notes"] if "is counted as far as" in note]
     assert "the evaluation that follows the steps" in note and "batch 4 and at batch 8" in note
+
+
+ASKED = (
+    HEAD
+    + """\
+batches = iter(loader)
+model.train()
+for step in range(8):
+    {asked}
+    loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "x, y = next(batches)",
+        "x, y = (lambda: batches.__next__())()",
+        """try:
+        x, y = next(batches)
+    except StopIteration:
+        batches = iter(loader)
+        x, y = next(batches)""",
+        """x, y = next(batches, (None, None))
+    if x is None: break""",
+    ],
+    ids=["next", "in a function", "caught", "with a value for the end"],
+)
+def test_a_script_that_asks_for_its_batches_is_followed_to_its_end(
+    tmp_path: Path, asked: str
+) -> None:
+    text = ASKED.replace("{asked}", asked) + EVALUATION.replace("\n    ", "\n")
+    told = captured(tmp_path, text, "{batch}").document
+    assert "lost_at" not in told and "not_followed" not in told
+    assert ["evaluation", {"batches": [24, 12], "seen": 3}] in parts(told)

@@ -240,12 +240,21 @@ def test_the_lines_that_plan_prints_apply_it(tmp_path, monkeypatch, planned):
         "plimsoll": plimsoll,
         "model": model,
         "optimizer": given,
-        "batch": (torch.randn(32, 2), torch.randint(0, 3, (32,))),
-        "loss": lambda model, x, y: torch.nn.functional.cross_entropy(model(x), y),
+        "x": torch.randn(32, 2),
+        "y": torch.randint(0, 3, (32,)),
+        "criterion": torch.nn.functional.cross_entropy,
     }
     assert lines[0].startswith("plimsoll plan ") and lines[-1].startswith("plimsoll run ")
-    for line in lines[1:-1]:
+    *before, loop = lines[1:-1]
+    for line in before:
         exec(line, script)
+    body = [
+        "    with applied.forward():",
+        "        loss = criterion(model(x), y)",
+        "    loss = applied.backward(loss)",
+    ]
+    assert "\n".join(f"  {line}" for line in [loop, *body]) in shown
+    exec("\n".join([loop, *body, "optimizer.step()"]), script)
     assert script["optimizer"] is script["applied"].optimizer is not given
     assert script["optimizer"].state and not script["applied"].left_to_you
     # The shell would empty the file that the script reads, of whichever job.

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-BENCH = Path(__file__).resolve().parents[1] / "bench"
+BENCH = Path(__file__).resolve().parents[2] / "lab/python"
 
 
 def way(batch, passes, step_us=1000, **levers):

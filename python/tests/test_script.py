@@ -530,6 +530,44 @@ def test_batches_that_are_fetched_ahead_are_of_one_size(tmp_path: Path) -> None:
     assert not any("different sizes" in note for note in document["notes"])
 
 
+def test_what_comes_to_the_device_before_the_first_step_is_no_other_size(tmp_path: Path) -> None:
+    text = """
+    model = nn.Linear(8, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with torch.no_grad():  # as Lightning looks at the validation first
+        model.eval()(torch.randn(3 * batch, 8).cuda())
+    model.train()
+    for _ in range(5):
+        model(torch.randn(batch, 8).cuda()).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    assert captured(tmp_path, text, "{batch}").document["sizes_change"] is False
+
+
+@pytest.mark.parametrize("question", ["mask.all()", "mask.sum() == mask.numel()"])
+@pytest.mark.parametrize("padded", [0, 1])
+def test_a_mask_with_padding_from_the_host_is_not_true_everywhere(
+    tmp_path: Path, question: str, padded: int
+) -> None:
+    text = f"""
+    model = nn.Linear(8, 8).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for i in range(5):
+        prompt = torch.ones(batch, 4, dtype=torch.long)
+        prompt[:{padded}, 0] = 0
+        x = torch.randn(batch, 8).cuda()
+        answer = (model(x)[:, :4] > 0).long()
+        mask = torch.cat([prompt.cuda(), answer], dim=1).to(torch.bool)
+        hidden = model(x) if {question} else model(x).erf()
+        hidden.square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    strings = captured(tmp_path, text, "{batch}").document["strings"]
+    assert ("aten.erf.default" in strings) == bool(padded)
+
+
 def test_sizes_that_data_decide_are_told(tmp_path: Path) -> None:
     text = """
     model = nn.Linear(4, 4).cuda()
@@ -645,7 +683,7 @@ def test_the_passes_of_a_plan_are_made_of_a_captured_batch(tmp_path: Path) -> No
     """It has fewer samples than a pass of the plan."""
     run = once(tmp_path, APPLIED.replace("PASSES", "4"), batch=8)
     assert phases(run).count("backward") == 4 * phases(run).count("step")
-    with pytest.raises(CaptureError, match="into 4 passes .* one of 4 cannot") as refused:
+    with pytest.raises(CaptureError, match="into 4 micro-batches .* one of 4 cannot") as refused:
         once(tmp_path, APPLIED.replace("PASSES", "4"), batch=4)
     assert "--batches 8,16" in refused.value.hint
 
@@ -695,3 +733,44 @@ def test_two_captures_at_once_have_stores_at_ports_of_their_own():
     with socket.socket() as store:
         store.bind(("127.0.0.1", int(_environment(2)["MASTER_PORT"])))
         assert int(_environment(2)["MASTER_PORT"]) != store.getsockname()[1]
+
+
+#: What a capture cannot follow, and one sentence of ours in place of PyTorch's own texts.
+NOT_FOLLOWED = {
+    "nn.CTCLoss()(x.log_softmax(-1)[:, None], torch.ones(1, 2, dtype=torch.long).cuda(), "
+    "torch.full((1,), 16), torch.full((1,), 2))": "cannot run without data",
+    "torch.cuda.CUDAGraph()": "CUDAGraph needs a GPU",
+    "torch.multiprocessing.spawn(print)": "are not followed",
+    "nn.LazyLinear(4).cuda()": "lazy modules",
+}
+FOLLOWED = """
+stats = torch.cuda.memory_stats()
+print(stats["allocated_bytes.all.peak"], stats.get("num_ooms", 0), torch.cuda.memory_snapshot())
+import torch.distributed as dist
+dist.init_process_group("nccl")
+out = [None]
+dist.all_gather_object(out, {"rows": 3})
+assert out == [{"rows": 3}]
+dist.broadcast_object_list(out, src=0)
+"""
+BEFORE_STEPS = """
+model = nn.Linear(8, 8).cuda(); x = torch.randn(16, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+{}
+for _ in range(3):
+    loss = model(x).mean(); optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("line", NOT_FOLLOWED)
+def test_what_is_not_followed_is_said_in_one_sentence(tmp_path: Path, line: str) -> None:
+    path = script(tmp_path, BEFORE_STEPS.format(line))
+    outcome = fresh(main, ["-o", str(tmp_path / "x"), "--", "python", path])
+    assert outcome.value == 2
+    assert NOT_FOLLOWED[line] in outcome.said and "Traceback" not in outcome.said
+    assert len(outcome.said) < 300, outcome.said
+
+
+def test_figures_of_the_allocator_and_objects_of_other_ranks_are_followed(tmp_path: Path) -> None:
+    text = BEFORE_STEPS.replace("{}", FOLLOWED).replace("16, 8", "batch, 8")
+    assert captured(tmp_path, text, "{batch}").document["batches"] == [4, 8]

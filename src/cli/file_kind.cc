@@ -166,7 +166,15 @@ std::vector<NextStep> UsesOfPlan(const std::string& path) {
   if (!plan || (*plan)["ways"].empty()) return {};
   const Json& way = (*plan)["ways"][std::size_t{0}];
   PlannedChange first{.batch = way["batch"].integer().value_or(0),
-                      .passes = way["passes"].integer().value_or(1)};
+                      .passes = way["passes"].integer().value_or(1),
+                      .own_accumulation = (*plan)["captured_passes"].integer().value_or(1) > 1};
+  for (const Json& use : (*plan)["gradients_used"].items()) {
+    if (use["by_scaler"].boolean().value_or(false)) {
+      first.scales = true;
+    } else if (use["at"].text()) {
+      first.before_step.push_back(*use["at"].text());
+    }
+  }
   for (const auto& [lever, value] : way["set"].members()) {
     first.levers.push_back(fmt::format("{}={}", lever, value.text() ? *value.text() : ""));
   }

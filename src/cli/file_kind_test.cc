@@ -105,7 +105,7 @@ TEST_F(FileKindTest, APlanIsAppliedOnlyWhereItHasAWay) {
   ASSERT_EQ(both.size(), 3U);
   EXPECT_EQ(both[0].command,
             "applied = plimsoll.apply(\"" + Path("plan.json") + "\", model, optimizer)");
-  EXPECT_EQ(both[1].command, "applied.step(batch, loss)");
+  EXPECT_EQ(both[1].command, "for x, y in applied.micro_batches((x, y)):");
   EXPECT_EQ(both[2].command, "plimsoll run -- python train.py");
 }
 

@@ -182,9 +182,57 @@ bool Sets(const PlannedChange& way, std::string_view what) {
                              [&](const std::string& lever) { return lever.starts_with(what); });
 }
 
-/// Whether something of it happens in each pass, where plimsoll.apply alone cannot set it.
-bool ChangesTheLoop(const PlannedChange& way) {
-  return way.passes > 1 || Sets(way, "precision=") || Sets(way, "offload=");
+/// The loop has to cut each batch: the script does not.
+bool CutsBatches(const PlannedChange& first) { return first.passes > 1 && !first.own_accumulation; }
+
+/// Whether plimsoll.apply sets any of it; the rest are edits of the script, or variables.
+bool NeedsApply(const PlannedChange& first) {
+  return !first.own_accumulation || std::ranges::any_of(first.levers, [](const std::string& lever) {
+    return !lever.starts_with("accumulation=") && !lever.starts_with("evaluation=") &&
+           !lever.starts_with("allocator=");
+  });
+}
+
+/// Of the training loop, where plimsoll.apply alone cannot set it; empty where the loop stays.
+std::vector<std::string> LinesOfLoop(const PlannedChange& first) {
+  const bool cuts = CutsBatches(first);
+  const bool scales = Sets(first, "precision=amp_fp16");
+  const bool places = Sets(first, "precision=") && !cuts;
+  if (!cuts && !places && !Sets(first, "offload=")) return {};
+  std::vector<std::string> lines;
+  if (cuts) lines.emplace_back("for x, y in applied.micro_batches((x, y)):");
+  if (places) lines.emplace_back("x, y = applied.place((x, y))");
+  const std::string indent = cuts ? "    " : "";
+  lines.push_back(indent + "with applied.forward():");
+  lines.push_back(indent + "    loss = criterion(model(x), y)");
+  if (cuts || scales) {
+    lines.push_back(indent + "loss = applied.backward(loss" + (first.scales ? ", scaler)" : ")"));
+  }
+  if (scales) {
+    lines.push_back(first.before_step.empty() ? "applied.update()"
+                                              : "applied.update(before_step=before_step)");
+  }
+  return lines;
+}
+
+/// How these lines go into the loop: nothing that the script does to gradients is lost.
+std::string PurposeOfLoop(const PlannedChange& first) {
+  const bool cuts = CutsBatches(first);
+  const std::string used = fmt::format("{}", fmt::join(first.before_step, ", "));
+  if (Sets(first, "precision=amp_fp16")) {
+    std::string text =
+        "in the loop, around your own forward, and in place of backward(), optimizer.step() and "
+        "zero_grad()";
+    if (!used.empty()) text += "; `before_step` is a function of yours that does " + used;
+    return text;
+  }
+  if (!cuts) return "in the loop, around your own forward; the rest of the loop stays";
+  return fmt::format(
+      "in the loop, around your own forward, and in place of backward(). (x, y) are all {} samples "
+      "of a step, still on the CPU: each micro-batch is moved by itself. loss becomes their mean. "
+      "What follows stays, once a step: {}{}, zero_grad()",
+      first.batch * first.passes, used.empty() ? "" : used + ", ",
+      first.scales ? "scaler.step(optimizer)" : "optimizer.step()");
 }
 
 /// Sizes that can be cut into so many passes of two or more samples, where those of the question
@@ -383,17 +431,14 @@ std::vector<NextStep> ApplyPlan(const std::string& file, const PlannedChange& fi
         ". The allocator's setting cannot be applied there, since the model is on the GPU by then: "
         "export it, as told above";
   }
-  if (!ChangesTheLoop(first)) return {set};
-  return {
-      set,
-      {"applied.step(batch, loss)",
-       fmt::format("in the loop, in place of the forward, backward(), optimizer.step() and "
-                   "zero_grad(); it gives back the mean loss. `batch` is what the loader gives, "
-                   "all {} samples of a step{}; `loss` is a function of yours: def loss(model, "
-                   "x, y): return criterion(model(x), y)",
-                   first.batch * first.passes,
-                   first.passes > 1 ? fmt::format(", of which it makes {} passes", first.passes)
-                                    : std::string())}};
+  if (first.own_accumulation && Sets(first, "accumulation=")) {
+    set.purpose += ". Batch size and accumulation steps are edited in the script, as told above";
+  }
+  std::vector<std::string> lines = LinesOfLoop(first);
+  if (lines.empty()) return {set};
+  std::string line = std::move(lines.front());
+  lines.erase(lines.begin());
+  return {set, {std::move(line), PurposeOfLoop(first), std::move(lines)}};
 }
 
 /// One that is there may be in use: the shell would empty it before the script, which is to be
@@ -420,6 +465,7 @@ std::vector<NextStep> AfterPlan(const StepQuestion& asked, const PlanOutcome& ou
     return {{Asked(asked, "predict", at_batch),
              "the first way by itself: what it needs, and what holds it"}};
   }
+  if (!NeedsApply(*outcome.first)) return {CheckEdited(asked, outcome)};
   std::vector<std::string> as_json = PlanWords(outcome);
   as_json.emplace_back("--json");
   const std::string file = NewPlanFile();

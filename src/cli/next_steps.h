@@ -84,6 +84,10 @@ struct PlannedChange {
   std::int64_t passes = 1;
   /// The script accumulates already: its two numbers are edited.
   bool own_accumulation = false;
+  /// Lines of the script between backward() and optimizer.step() that use gradients.
+  std::vector<std::string> before_step = {};
+  /// The script has a gradient scaler.
+  bool scales = false;
 };
 /// What to write into the script, so that it trains by the first way of a plan.
 std::vector<NextStep> ApplyPlan(const std::string& file, const PlannedChange& first);

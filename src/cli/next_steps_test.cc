@@ -20,11 +20,48 @@ TEST(AfterPlan, TheLinesThatApplyItAndHowToCheckThem) {
   EXPECT_EQ(steps[1].further_lines,
             (std::vector<std::string>{"optimizer = applied.optimizer", "print(applied)"}));
   EXPECT_EQ(steps[1].purpose.find("GPU"), std::string::npos);
-  EXPECT_EQ(steps[2].command, "applied.step(batch, loss)");
+  EXPECT_EQ(steps[2].command, "for x, y in applied.micro_batches((x, y)):");
+  EXPECT_EQ(steps[2].further_lines,
+            (std::vector<std::string>{
+                "    with applied.forward():", "        loss = criterion(model(x), y)",
+                "    loss = applied.backward(loss)"}));
   EXPECT_NE(steps[2].purpose.find("all 32 samples"), std::string::npos);
   EXPECT_EQ(steps[3].command,
             "plimsoll predict --run --gpu L4 --batch 32 -- python train.py {batch}");
   EXPECT_NE(steps[3].purpose.find("--batch 16"), std::string::npos) << "edited by hand";
+}
+
+TEST(AfterPlan, WhatTheScriptDoesToGradientsStays) {
+  PlannedChange first{.levers = {"accumulation=2"},
+                      .batch = 16,
+                      .passes = 2,
+                      .before_step = {"train.py:57 in main"},
+                      .scales = true};
+  const NextStep loop = AfterPlan(OfScript(), {.first = first, .samples = 32})[2];
+  EXPECT_EQ(loop.further_lines.back(), "    loss = applied.backward(loss, scaler)");
+  EXPECT_NE(loop.purpose.find("What follows stays, once a step: train.py:57 in main, "),
+            std::string::npos);
+  first = {.levers = {"precision=amp_fp16"}, .batch = 32, .before_step = {"train.py:57 in main"}};
+  const NextStep scaled = AfterPlan(OfScript(), {.first = first, .samples = 32})[2];
+  EXPECT_EQ(scaled.command, "x, y = applied.place((x, y))");
+  EXPECT_EQ(scaled.further_lines.back(), "applied.update(before_step=before_step)");
+  EXPECT_NE(scaled.purpose.find("train.py:57 in main"), std::string::npos);
+}
+
+TEST(AfterPlan, AScriptThatAccumulatesKeepsItsLoop) {
+  PlannedChange first{.levers = {"accumulation=2", "evaluation=batch/4"},
+                      .batch = 16,
+                      .passes = 2,
+                      .own_accumulation = true};
+  const std::vector<NextStep> edited = AfterPlan(OfScript(), {.first = first, .samples = 32});
+  ASSERT_EQ(edited.size(), 1U) << "plimsoll.apply has nothing to set";
+  EXPECT_TRUE(edited[0].command.ends_with("--batch 16 -- python train.py {batch}"));
+  EXPECT_EQ(edited[0].purpose.find("32"), std::string::npos);
+  first.levers.emplace_back("loss=chunked:8");
+  const std::vector<NextStep> steps = AfterPlan(OfScript(), {.first = first, .samples = 32});
+  ASSERT_EQ(steps.size(), 3U);
+  EXPECT_NE(steps[1].purpose.find("accumulation steps are edited in the script"),
+            std::string::npos);
 }
 
 TEST(AfterPlan, ACaptureIsOfBatchesThatCanBeCutIntoThePasses) {

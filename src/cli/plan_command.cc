@@ -17,6 +17,7 @@
 #include "job/answer/max_batch.h"
 #include "job/answer/predict.h"
 #include "job/answer/predicted_history.h"
+#include "job/transforms/gradient_uses.h"
 #include "plan/planned_run.h"
 #include "plan/search.h"
 #include "report/format/layout.h"
@@ -51,25 +52,9 @@ struct PlanFlags {
   std::optional<std::string> html;
 };
 
-/// What is drawn comes with its ranges, the frontier too, as far as there is time.
-std::optional<Error> MakeWhole(const PlanRequest& request, const std::vector<Way>& known,
-                               std::vector<Way>& outcomes) {
-  Evaluator evaluator(request);
-  for (Way& outcome : outcomes) {
-    const auto same = std::ranges::find(known, outcome.choice, &Way::choice);
-    if (same != known.end()) outcome = *same;
-    if (same != known.end() || evaluator.OutOfTime()) continue;
-    Result<Way> whole = evaluator.EvaluateWhole(outcome.choice);
-    if (!whole) return whole.error();
-    outcome = std::move(*whole);
-  }
-  return std::nullopt;
-}
-
 /// The same answer as a page, with the run of its first way.
-int WritePage(const std::string& path, const PlanRequest& request, Plan plan) {
+int WritePage(const std::string& path, const PlanRequest& request, const Plan& plan) {
   const Progress progress("predicting what is drawn");
-  if (const auto error = MakeWhole(request, plan.ways, plan.frontier)) return Complain(*error);
   const Result<PlannedRun> run = RunOf(request, ShownWay(plan).choice);
   if (!run) return Complain(run.error());
   const Result<Trial> trial = Trial::Of(run->setting);
@@ -185,6 +170,10 @@ std::vector<NextStep> NextOf(const PlanFlags& flags, const PlanRequest& request,
   outcome.first = {.batch = first.batch,
                    .passes = MicroBatchesOf(request.job, first),
                    .own_accumulation = CapturedPasses(request.job) > 1};
+  for (GradientUse& use : GradientUsesOf(request.job, request.job.variants.front())) {
+    outcome.first->scales |= use.by_scaler;
+    if (!use.by_scaler) outcome.first->before_step.push_back(std::move(use.at));
+  }
   for (const auto& [lever, value] : first.set) {
     outcome.first->levers.push_back(lever + "=" + value.text());
   }
@@ -205,7 +194,8 @@ PlanRequest JobOf(const PlanFlags& flags, const Job& job, const Gpu& gpu, Measur
           .samples_of_script = !flags.samples && job.own_batch,
           .gpus = flags.gpus.value_or(1) * flags.nodes.value_or(1),
           .nodes = flags.nodes.value_or(1),
-          .keep_numerics = flags.keep_numerics};
+          .keep_numerics = flags.keep_numerics,
+          .shows_all = flags.json || flags.html || flags.explain};
 }
 
 int RunPlan(const PlanFlags& flags) {

@@ -14,6 +14,7 @@
 #include "job/answer/max_batch.h"
 #include "job/file/at_length.h"
 #include "plan/lever.h"
+#include "plan/planned_run.h"
 
 namespace plimsoll {
 namespace {
@@ -148,13 +149,8 @@ Result<Job> ReadRecorded(const PredictFlags& flags) {
 
 /// What the choice makes of a captured step: of one precision, or of all that can be changed so.
 Result<Job> Changed(Job job, const Choice& choice, bool every_precision) {
-  if (every_precision) {
-    KeepSuited(job, choice);
-  } else {
-    const Result<std::size_t> chosen = VariantFor(job, choice);
-    if (!chosen) return chosen.error();
-    job = CopyOf(job, *chosen);
-  }
+  if (!every_precision) return JobOf(job, choice);
+  KeepSuited(job, choice);
   if (std::optional<Error> error = Rewrite(job, choice)) return *error;
   return job;
 }
@@ -422,6 +418,8 @@ Result<std::vector<Card>> ReadCards(const PredictFlags& flags) {
   std::optional<Error> error;
   bool read = false;
   for (Gpu gpu : Gpus()) {
+    // Parts of a card are asked for by their price only.
+    if (gpu.slice && !flags.prices.contains(gpu.name)) continue;
     if (flags.beside) {
       // Others leave nothing of a small card.
       Result<Gpu> left = Beside(std::move(gpu), *flags.beside);

@@ -66,8 +66,6 @@ std::vector<PricedCard> Priced(const std::vector<CardNeeds>& cards, const Prices
   std::vector<PricedCard> found;
   for (const CardNeeds& card : cards) {
     const auto price = prices.find(card.gpu.name);
-    // Whoever asks for a card asks for a whole one, unless they have the price of a part.
-    if (card.gpu.slice && price == prices.end()) continue;
     found.push_back({card, price == prices.end() ? std::nullopt : std::optional(price->second)});
   }
   std::ranges::stable_sort(found, {}, [](const PricedCard& card) {

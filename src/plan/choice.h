@@ -88,6 +88,8 @@ struct PlanRequest {
   std::int64_t nodes = 1;
   /// Only what gives the same results.
   bool keep_numerics = false;
+  /// The frontier and what each change is worth are shown, too.
+  bool shows_all = false;
   /// Whether the search has to end now. The answer then says how far it came.
   std::function<bool()> out_of_time = {};
   /// Called between evaluations: how many of all combinations of changes are looked through.

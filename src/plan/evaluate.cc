@@ -14,9 +14,6 @@ namespace {
 /// MB.
 constexpr std::size_t kMostEventsKept = 20'000;
 constexpr std::size_t kMostEventsOnTwoThreads = 200'000;
-/// Up to so many events in a step, what is shown is run with all its micro-batches, as `predict`
-/// does.
-constexpr std::size_t kMostEventsWhole = 300'000;
 
 /// The part of a choice that makes another step of it; all of it where `whole`.
 std::string KeyOf(const Choice& choice, bool whole) {
@@ -35,10 +32,18 @@ std::optional<Growth> LeakOf(const Trial& trial) {
   return growth && growth->EndsTheJob() ? std::move(growth) : std::nullopt;
 }
 
+/// Of the stages of a pipeline for one another.
+void AddWaiting(Way& way) {
+  const double with_waiting = 1 + ShareOfWaiting(way.choice);
+  for (double* us : {&way.trial.step_us, &way.trial.step_low_us, &way.trial.step_high_us}) {
+    *us *= with_waiting;
+  }
+}
+
 }  // namespace
 
 Result<Evaluator::Changed> Evaluator::Rewritten(const Choice& choice) const {
-  Result<Job> job = JobOf(request_, choice);
+  Result<Job> job = JobOf(request_.job, choice);
   if (!job) return job.error();
   return std::make_shared<const Job>(std::move(*job));
 }
@@ -48,13 +53,6 @@ Result<Evaluator::Changed> Evaluator::JobFor(const Choice& choice) {
   // Sets of blocks are many, and hardly one is asked for again.
   if (IsLong() || choice.Sets(kCheckpointingLever.name)) return Rewritten(choice);
   return jobs_.Get(KeyOf(choice, false), [&] { return Rewritten(choice); });
-}
-
-int Evaluator::MicroBatchesIn(const Choice& choice, Figures figures) const {
-  const int all = MicroBatchesOf(request_.job, choice);
-  const auto events = request_.job.variants.front().events.size();
-  const bool whole = figures == Figures::kRanges && std::size_t(all) * events <= kMostEventsWhole;
-  return whole ? all : MicroBatchesRun(request_.job, choice);
 }
 
 // Of all levers accumulation rewrites last: what the others make of the step is not made again.
@@ -76,16 +74,14 @@ Result<Evaluator::Steps> Evaluator::Accumulated(const Choice& choice, int micro_
   return Steps{.one = *one, .run = *run, .micro_batches = micro_batches};
 }
 
-Result<Evaluator::Steps> Evaluator::StepsFor(const Choice& choice, Figures figures) {
-  const int run = MicroBatchesIn(choice, figures);
+Result<Evaluator::Steps> Evaluator::StepsFor(const Choice& choice) {
+  const int run = MicroBatchesRun(request_.job, choice);
   if (!choice.Sets(kAccumulationLever.name)) {
     const Result<Changed> job = JobFor(choice);
     if (!job) return job.error();
     return Steps{.one = *job, .run = *job, .micro_batches = run};
   }
-  if (IsLong() || choice.Sets(kCheckpointingLever.name) || figures == Figures::kRanges) {
-    return Accumulated(choice, run);
-  }
+  if (IsLong() || choice.Sets(kCheckpointingLever.name)) return Accumulated(choice, run);
   const Choice as_run = choice.With(kAccumulationLever.name, MicroBatchesValue(run));
   return accumulated_.Get(KeyOf(as_run, false), [&] { return Accumulated(as_run, run); });
 }
@@ -97,15 +93,21 @@ Result<Setting> Evaluator::SettingFor(const Changed& job, const Choice& choice) 
 }
 
 Result<Way> Evaluator::Evaluate(const Choice& choice) {
-  return ways_.Get(KeyOf(choice, true), [&] { return EvaluateAnew(choice, Figures::kBest); });
+  return ways_.Get(KeyOf(choice, true), [&] { return EvaluateAnew(choice); });
 }
 
 Result<Way> Evaluator::EvaluateWhole(const Choice& choice) {
-  return EvaluateAnew(choice, Figures::kRanges);
+  return whole_.Get(KeyOf(choice, true), [&] { return EvaluateWholeAnew(choice); });
 }
 
-Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
-  const Result<Steps> steps = StepsFor(choice, figures);
+/// A change that leaves out a part of the job says so: what is left may fit, and the job not.
+void Evaluator::NoneThatIsPartlyKnown(const Trial& trial, Way& way) const {
+  if (trial.setting().job->not_followed.size() <= request_.job.not_followed.size()) return;
+  way.trial.fits = way.trial.surely_fits = false;
+}
+
+Result<Way> Evaluator::EvaluateAnew(const Choice& choice) {
+  const Result<Steps> steps = StepsFor(choice);
   if (!steps) return steps.error();
   Result<Setting> setting = SettingFor(steps->run, choice);
   if (!setting) return setting.error();
@@ -113,10 +115,10 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
   if (!trial) return trial.error();
   Way way{.choice = choice,
           .samples = SamplesOf(request_.job, choice),
-          .trial = figures == Figures::kRanges ? trial->WithRanges() : trial->Best()};
-  way.work = trial->work() + WorkToTime();
+          .trial = trial->Best(),
+          .work = trial->work() + WorkToTime()};
+  NoneThatIsPartlyKnown(*trial, way);
   work_ += way.work;
-  if (figures == Figures::kRanges) way.leak = LeakOf(*trial);
   const double further = MicroBatchesOf(request_.job, choice) - steps->micro_batches;
   if (further > 0) {
     const StepDuration first = DurationOf(trial->setting().WithStep(steps->one));
@@ -125,11 +127,30 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice, Figures figures) {
     way.trial.step_high_us += further * (way.trial.step_high_us - first.high_us);
     way.trial.gpu_busy_us += further * (way.trial.gpu_busy_us - first.gpu.us);
   }
-  const double with_waiting = 1 + ShareOfWaiting(choice);
-  for (double* us : {&way.trial.step_us, &way.trial.step_low_us, &way.trial.step_high_us}) {
-    *us *= with_waiting;
-  }
+  AddWaiting(way);
   return way;
+}
+
+Result<Way> Evaluator::EvaluateWholeAnew(const Choice& choice) {
+  Result<Setting> setting = SettingOf(request_, choice);
+  if (!setting) return setting.error();
+  const Result<Trial> trial = Trial::Of(std::move(*setting));
+  if (!trial) return trial.error();
+  Way way{.choice = choice,
+          .samples = SamplesOf(request_.job, choice),
+          .trial = trial->WithRanges(),
+          .work = trial->work(),
+          .leak = LeakOf(*trial)};
+  NoneThatIsPartlyKnown(*trial, way);
+  work_ += way.work;
+  AddWaiting(way);
+  return way;
+}
+
+std::int64_t Evaluator::WorkOfWhole(const Way& way) const {
+  const int all = MicroBatchesOf(request_.job, way.choice);
+  // Ranges take about as much again.
+  return 2 * way.work * all / MicroBatchesRun(request_.job, way.choice);
 }
 
 std::int64_t Evaluator::WorkToTime() const {

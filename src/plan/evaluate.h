@@ -39,9 +39,12 @@ class Evaluator {
  public:
   explicit Evaluator(const PlanRequest& request) : request_(request) {}
 
+  /// For the search: of many micro-batches the first ones are run, and the rest are estimated.
   Result<Way> Evaluate(const Choice& choice);
-  /// The same with the ends of its ranges and its leak.
+  /// What is shown: every micro-batch, as `predict` runs it, with the ends of ranges and its leak.
   Result<Way> EvaluateWhole(const Choice& choice);
+  /// What that takes, for a WorkBudget, where Evaluate gave `way`.
+  std::int64_t WorkOfWhole(const Way& way) const;
   /// The time alone, if nothing were refused for lack of memory: much cheaper.
   Result<double> StepMicroseconds(const Choice& choice);
   /// What it takes to rewrite the step and to time it, for a WorkBudget.
@@ -59,7 +62,6 @@ class Evaluator {
 
  private:
   using Changed = std::shared_ptr<const Job>;
-  enum class Figures : bool { kBest, kRanges };
   /// With one micro-batch, and with as many as are run: the time of further ones is known from
   /// these.
   struct Steps {
@@ -67,12 +69,13 @@ class Evaluator {
     Changed run;
     int micro_batches = 1;
   };
-  Result<Steps> StepsFor(const Choice& choice, Figures figures = Figures::kBest);
+  Result<Steps> StepsFor(const Choice& choice);
   Result<Steps> Accumulated(const Choice& choice, int micro_batches);
   Result<Changed> JobFor(const Choice& choice);
   Result<Changed> Rewritten(const Choice& choice) const;
-  int MicroBatchesIn(const Choice& choice, Figures figures) const;
-  Result<Way> EvaluateAnew(const Choice& choice, Figures figures);
+  void NoneThatIsPartlyKnown(const Trial& trial, Way& way) const;
+  Result<Way> EvaluateAnew(const Choice& choice);
+  Result<Way> EvaluateWholeAnew(const Choice& choice);
   Result<Setting> SettingFor(const Changed& job, const Choice& choice) const;
   Result<double> TimeAnew(const Choice& choice);
 
@@ -80,7 +83,7 @@ class Evaluator {
   Memo<std::string, Result<Changed>> jobs_;
   Memo<std::string, Result<Steps>> accumulated_;
   Memo<std::string, Result<double>> times_;
-  Memo<std::string, Result<Way>> ways_;
+  Memo<std::string, Result<Way>> ways_, whole_;
   std::atomic<std::int64_t> work_ = 0;
 };
 

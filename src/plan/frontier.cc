@@ -1,6 +1,7 @@
 #include "plan/frontier.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "plan/lever.h"
@@ -62,21 +63,26 @@ std::vector<Way> Ways(const std::vector<Way>& ranked) {
 
 /// From the first way on: what is faster by less than a lever is worth is not shown.
 std::vector<Way> Frontier(const std::vector<Way>& fastest_first, const Way& first) {
-  std::vector<Way> frontier;
-  bool begun = false;
-  for (const Way& outcome : fastest_first) {
-    begun = begun || outcome.choice == first.choice;
-    if (!begun) continue;
-    if (frontier.empty() ||
-        outcome.trial.needs.device.best < frontier.back().trial.needs.device.best) {
-      frontier.push_back(outcome);
-    }
-  }
-  std::reverse(frontier.begin(), frontier.end());
+  const auto begin = std::ranges::find(fastest_first, first.choice, &Way::choice);
+  std::vector<Way> frontier(begin, fastest_first.end());
+  std::ranges::reverse(frontier);
+  KeepUnbeaten(frontier);
   return frontier;
 }
 
 }  // namespace
+
+void KeepUnbeaten(std::vector<Way>& ways) {
+  std::ranges::stable_sort(ways, std::greater(), &Way::MicrosecondsPerSample);
+  std::vector<Way> kept;
+  for (auto way = ways.rbegin(); way != ways.rend(); ++way) {
+    if (kept.empty() || way->trial.needs.device.best < kept.back().trial.needs.device.best) {
+      kept.push_back(std::move(*way));
+    }
+  }
+  std::ranges::reverse(kept);
+  ways = std::move(kept);
+}
 
 void ArrangeWays(const Job& job, std::vector<Way> found, Plan& plan) {
   for (const Way& outcome : found) {

@@ -12,4 +12,7 @@ namespace plimsoll {
 /// one sample comes last. Single levers that are faster than the first way are left out.
 void ArrangeWays(const Job& job, std::vector<Way> found, Plan& plan);
 
+/// Leaves those that no faster one beats in memory, the slowest first.
+void KeepUnbeaten(std::vector<Way>& ways);
+
 }  // namespace plimsoll

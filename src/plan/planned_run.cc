@@ -17,12 +17,20 @@ int MicroBatchesRun(const Job& job, const Choice& choice) {
   return choice.Sets(kAccumulationLever.name) ? std::min(all, kMostRun) : all;
 }
 
-Result<Job> JobOf(const PlanRequest& request, const Choice& choice) {
-  const Result<std::size_t> variant = VariantFor(request.job, choice);
+Result<Job> JobOf(const Job& job, const Choice& choice) {
+  const Result<std::size_t> variant = VariantFor(job, choice);
   if (!variant) return variant.error();
-  Job job = CopyOf(request.job, *variant);
-  if (const std::optional<Error> error = Rewrite(job, choice)) return *error;
-  return job;
+  Job changed = CopyOf(job, *variant);
+  if (const std::optional<Error> error = Rewrite(changed, choice)) return *error;
+  return changed;
+}
+
+Result<Setting> SettingOf(const PlanRequest& request, const Choice& choice) {
+  Result<Job> job = JobOf(request.job, choice);
+  if (!job) return job.error();
+  const Result<PredictOptions> options = OptionsOf(request, choice);
+  if (!options) return options.error();
+  return MakeSetting(std::make_shared<const Job>(std::move(*job)), request.gpu, *options);
 }
 
 Result<PredictOptions> OptionsOf(const PlanRequest& request, const Choice& choice) {
@@ -36,12 +44,7 @@ Result<PredictOptions> OptionsOf(const PlanRequest& request, const Choice& choic
 
 Result<PlannedRun> RunOf(const PlanRequest& request, const Choice& choice) {
   const int run = MicroBatchesRun(request.job, choice);
-  Result<Job> job = JobOf(request, WithMicroBatches(request.job, choice, run));
-  if (!job) return job.error();
-  const Result<PredictOptions> options = OptionsOf(request, choice);
-  if (!options) return options.error();
-  Result<Setting> setting =
-      MakeSetting(std::make_shared<const Job>(std::move(*job)), request.gpu, *options);
+  Result<Setting> setting = SettingOf(request, WithMicroBatches(request.job, choice, run));
   if (!setting) return setting.error();
   return PlannedRun{.setting = std::move(*setting), .micro_batches = run};
 }

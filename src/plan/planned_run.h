@@ -9,8 +9,11 @@ namespace plimsoll {
 /// and each further one takes as long. Those of the capture are all run.
 int MicroBatchesRun(const Job& job, const Choice& choice);
 
-/// The job's step in the precision of the choice, and in no other, rewritten as the choice says.
-Result<Job> JobOf(const PlanRequest& request, const Choice& choice);
+/// The job's step in the precision of the choice, and in no other, rewritten as the choice says:
+/// what `predict` and `plan` show figures of.
+Result<Job> JobOf(const Job& job, const Choice& choice);
+/// The run of that, with every micro-batch.
+Result<Setting> SettingOf(const PlanRequest& request, const Choice& choice);
 /// How that step is predicted.
 Result<PredictOptions> OptionsOf(const PlanRequest& request, const Choice& choice);
 

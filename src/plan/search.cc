@@ -65,6 +65,7 @@ class Search {
     } while (!plan.ways.empty() && FindWorth(plan));
     if (std::optional<Error> error = MakeWhole(plan)) return *error;
     if (PutLeaksLast(plan)) FindWorth(plan);
+    if (std::optional<Error> error = MakeRestWhole(plan)) return *error;
     if (plan.closest) FindCard(plan);
     plan.refused.assign(refused_.begin(), refused_.end());
     plan.evaluations = evaluator_.evaluations();
@@ -303,21 +304,53 @@ class Search {
     return faster;
   }
 
-  /// Everything that is shown, with its ranges. Of a long step, less is shown.
+  /// What is shown, as `predict` has it. Of a long step, or of many micro-batches, less is shown.
   std::optional<Error> MakeWhole(Plan& plan) {
     std::vector<Way*> shown = {&plan.as_captured};
     for (Way& way : plan.ways) shown.push_back(&way);
     if (plan.closest) shown.push_back(&*plan.closest);
     if (plan.otherwise) shown.push_back(&*plan.otherwise);
     for (Way& single : plan.single) shown.push_back(&single);
-    // Ranges take about twice what a way takes to be tried.
-    const std::int64_t work = 2 * std::max<std::int64_t>(1, plan.as_captured.work);
-    const auto affordable =
-        std::max(kLeastWhole, static_cast<std::size_t>(Allowed(kWorkForRanges) / work));
-    if (shown.size() > affordable) shown.resize(affordable);
+    if (std::optional<Error> error = EvaluateWhole(shown, kLeastWhole)) return error;
+    const auto unknown = [](const Way& way) { return !way.trial.has_ranges; };
+    std::erase_if(plan.ways, unknown);
+    KeepThoseThatFit(plan);
+    std::erase_if(plan.single, unknown);
+    if (plan.otherwise && unknown(*plan.otherwise)) plan.otherwise.reset();
+    return std::nullopt;
+  }
+
+  /// What JSON, the page and --explain show besides.
+  std::optional<Error> MakeRestWhole(Plan& plan) {
+    if (!request_.shows_all) return std::nullopt;
+    std::vector<Way*> shown;
+    for (LeverWorth& worth : plan.worth) {
+      shown.insert(shown.end(), {&worth.alone, &worth.without});
+    }
+    for (Way& way : plan.frontier) shown.push_back(&way);
+    if (std::optional<Error> error = EvaluateWhole(shown, 0)) return error;
+    std::erase_if(plan.worth, [](const LeverWorth& worth) {
+      return !worth.alone.trial.has_ranges || !worth.without.trial.has_ranges;
+    });
+    std::erase_if(plan.frontier,
+                  [](const Way& way) { return !way.trial.has_ranges || !way.SurelyFits(); });
+    KeepUnbeaten(plan.frontier);
+    return std::nullopt;
+  }
+
+  /// Those that can be afforded, and `at_least` so many, from the first on.
+  std::optional<Error> EvaluateWhole(std::vector<Way*> shown, std::size_t at_least) {
+    std::size_t count = 0;
+    for (const Way* way : shown) {
+      const std::int64_t work = evaluator_.WorkOfWhole(*way);
+      if (count >= at_least && work > for_whole_) break;
+      for_whole_ -= work;
+      ++count;
+    }
+    shown.resize(count);
     std::vector<std::optional<Error>> failed(shown.size());
     const auto tell = [&](std::size_t i) {
-      if (i >= kLeastWhole && evaluator_.OutOfTime()) return;
+      if (i >= at_least && evaluator_.OutOfTime()) return;
       Result<Way> whole = evaluator_.EvaluateWhole(shown[i]->choice);
       if (whole) {
         *shown[i] = std::move(*whole);
@@ -329,11 +362,6 @@ class Search {
     for (const std::optional<Error>& error : failed) {
       if (error) return error;
     }
-    const auto unknown = [](const Way& way) { return !way.trial.has_ranges; };
-    std::erase_if(plan.ways, unknown);
-    KeepThoseThatFit(plan);
-    std::erase_if(plan.single, unknown);
-    if (plan.otherwise && unknown(*plan.otherwise)) plan.otherwise.reset();
     return std::nullopt;
   }
 
@@ -374,6 +402,8 @@ class Search {
   Standings standings_;
   std::set<std::string> refused_;
   WorkBudget budget_{Allowed(kWorkForWays)};
+  /// What is left for the figures of what is shown.
+  std::int64_t for_whole_ = Allowed(kWorkForRanges);
   std::size_t combinations_ = 0;
   std::size_t left_out_ = 0;
 };

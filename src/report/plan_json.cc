@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "job/transforms/gradient_uses.h"
 #include "plan/lever.h"
 #include "report/format/range_json.h"
 #include "report/growth_text.h"
@@ -8,12 +9,6 @@
 
 namespace plimsoll {
 namespace {
-
-/// The ends of a range are null where they were not asked for.
-Json FigureJson(const Way& way, const Range& range) {
-  if (way.trial.has_ranges) return RangeJson(range);
-  return {{"low", nullptr}, {"best", range.best}, {"high", nullptr}};
-}
 
 Json ValueJson(const LeverFields& fields) {
   Json value = Json::object();
@@ -41,8 +36,8 @@ Json WayJson(const PlanRequest& request, const Way& way) {
           {"set", std::move(set)},
           {"levers", std::move(levers)},
           {"numerics", NumericsName(NumericsOf(request.job, way.choice))},
-          {"reserved", FigureJson(way, way.trial.needs.reserved)},
-          {"device", FigureJson(way, way.trial.needs.device)},
+          {"reserved", RangeJson(way.trial.needs.reserved)},
+          {"device", RangeJson(way.trial.needs.device)},
           {"room", way.trial.room},
           {"fits", way.trial.fits && !way.leak},
           {"surely_fits", way.SurelyFits() && !way.leak},
@@ -69,6 +64,14 @@ Json WorthJson(const PlanRequest& request, const std::vector<LeverWorth>& worth)
   return all;
 }
 
+Json GradientUsesJson(const Job& job) {
+  Json uses = Json::array();
+  for (const GradientUse& use : GradientUsesOf(job, job.variants.front())) {
+    uses.push_back({{"at", use.at}, {"by_scaler", use.by_scaler}});
+  }
+  return uses;
+}
+
 }  // namespace
 
 std::string PlanJson(const PlanRequest& request, const Plan& plan) {
@@ -78,6 +81,8 @@ std::string PlanJson(const PlanRequest& request, const Plan& plan) {
        {"model", request.job.model},
        {"gpu", request.gpu.name},
        {"samples", request.samples},
+       {"captured_passes", CapturedPasses(request.job)},
+       {"gradients_used", GradientUsesJson(request.job)},
        {"keep_numerics", request.keep_numerics},
        {"ways", WaysJson(request, plan.ways)},
        {"alone", WaysJson(request, plan.single)},

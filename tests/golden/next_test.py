@@ -72,7 +72,7 @@ def problem(program, line):
     if "--run" in words:
         good = done.returncode == 2 and "there is no program" in done.stderr
     else:
-        good = done.returncode in (0, 1)
+        good = done.returncode in (0, 1, 3)
     return "" if good else f"exit code {done.returncode}: {done.stderr.strip()}"
 
 

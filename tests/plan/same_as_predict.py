@@ -47,12 +47,20 @@ def differences(program, question, way):
     ]
 
 
+def shown_in(plan):
+    """Every configuration of which it has figures."""
+    ways = [way for key in ("ways", "alone", "frontier") for way in plan.get(key, [])]
+    ways += [worth[key] for worth in plan.get("worth", []) for key in ("alone", "without")]
+    ways += [plan[key] for key in ("as_captured", "otherwise", "closest") if plan.get(key)]
+    return {json.dumps(way): way for way in ways}.values()
+
+
 def main():
     program = str(Path(sys.argv[1]).resolve())
     wrong, asked = [], 0
     for question in questions("--all" in sys.argv or "PLIMSOLL_NIGHTLY" in os.environ):
         plan = ask(program, "plan", *question)
-        for way in (plan or {}).get("ways", []):
+        for way in shown_in(plan or {}):
             asked += 1
             wrong += differences(program, question, way)
     print("\n".join(wrong))

@@ -34,7 +34,7 @@ TEST(Gpt, CheckpointsBitForBit) {
 }
 
 TEST(Gpt, ComputesWhatItsPythonTwinDoes) {
-  // bench/train_twins.py gpt --vocabulary 40 --context 12 --width 32 --layers 4 --heads 4
+  // train/bench/train_twins.py gpt --vocabulary 40 --context 12 --width 32 --layers 4 --heads 4
   //   --batch 3 --losses 5
   constexpr std::array kLosses = {3.707265, 3.537439, 3.432690, 3.361977, 3.307747};
   torch::manual_seed(0);

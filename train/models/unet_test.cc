@@ -52,7 +52,7 @@ TEST(UNet, KeepsLessWhenCheckpointed) {
 }
 
 TEST(UNet, ComputesWhatItsPythonTwinDoes) {
-  // bench/train_twins.py unet --width 8 --image 32 --batch 2 --classes 3 --losses 5
+  // train/bench/train_twins.py unet --width 8 --image 32 --batch 2 --classes 3 --losses 5
   constexpr std::array kLosses = {1.167643, 1.144114, 1.125507, 1.108655, 1.094092};
   torch::manual_seed(0);
   UNet model(kSmall);

@@ -14,16 +14,24 @@ from torch.optim import Optimizer
 from ..base.batches import moved, pieces, samples_of, spread, stand_for_larger
 from ..base.errors import CaptureError, PlanError
 from ..base.precision import AS_WRITTEN, Precision
+from .plan_file import GradientUses
 
 
 class Applied:
     """What `plimsoll.apply` gives back.
 
-    `step` does a whole step of the optimizer. The pieces are there for loops of one's own: `place`
-    for batches, `forward` (or `autocast` alone) around the model, `scaler`, `optimizer`, `passes`.
+    In a loop of one's own: `micro_batches` (or `place`) for batches, `forward` around the model,
+    `backward`, and `update` where there is a `scaler`. `step` does all of it.
     """
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer | None, batch: int, passes: int):
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | None,
+        batch: int,
+        passes: int,
+        uses: GradientUses,
+    ):
         self.model = model
         #: The one to use from now on: it may be a new one.
         self.optimizer = optimizer
@@ -40,6 +48,11 @@ class Applied:
         self.precision: Precision = AS_WRITTEN
         self.offloads_activations = False
         self.steps_in_backward = False
+        #: What the script itself does to gradients before optimizer.step().
+        self.uses = uses
+        #: Samples of the micro-batch at hand, and of the step; the mean loss of the step so far.
+        self._share: tuple[int, int] | None = None
+        self._mean: torch.Tensor | None = None
 
     def __repr__(self) -> str:
         lines = [f"<plimsoll.Applied: {self.passes} x {self.batch} samples a step"]
@@ -82,46 +95,133 @@ class Applied:
                 stack.enter_context(torch.autograd.graph.save_on_cpu(pin_memory=pinned))
             yield
 
+    def micro_batches(self, batch: Any) -> Iterator[Any]:
+        """The micro-batches of one step, each placed; `backward` weighs the loss of each.
+
+        `batch` has the samples of the whole step and is cut; or it is an iterator, of which
+        `passes` batches are taken. Clipping, optimizer.step() and zero_grad() stay in the loop.
+        """
+        parts, planned = self._parts(batch)
+        seen = 0
+        self._mean = None
+        for part, size in parts:
+            self._share = (size, planned)
+            held = [part]
+            del part  # nothing of a micro-batch is kept here while the loop works on it
+            yield self.place(held.pop())
+            seen += size
+        self._share = None
+        if self._mean is not None and seen != planned:
+            self._mean *= self._enlarge(planned / seen)
+        self._in_use()
+
+    def backward(
+        self, loss: torch.Tensor, scaler: torch.amp.GradScaler | None = None
+    ) -> torch.Tensor:
+        """In place of `loss.backward()`; gives back the mean loss of the step so far, detached.
+
+        `scaler`: the script's own, in place of `scaler.scale(loss).backward()`.
+        """
+        scaler = self._scaler(scaler)
+        if self._share is not None and self._share[0] != self._share[1]:
+            size, planned = self._share
+            loss = loss / (planned // size) if planned % size == 0 else loss * (size / planned)
+        (loss if scaler is None else scaler.scale(loss)).backward()
+        if self._share is None:
+            return loss.detach()
+        self._mean = loss.detach() if self._mean is None else self._mean + loss.detach()
+        return self._mean
+
+    def update(
+        self,
+        *,
+        clip_norm: float | None = None,
+        before_step: Callable[[], object] | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
+        """Steps the optimizer and sets the gradients to None.
+
+        `before_step` does what the script does to gradients between backward() and
+        optimizer.step(). A scaler, the plan's or the script's own, has unscaled them by then.
+        """
+        if self.optimizer is None:
+            raise PlanError("there is no optimizer to step with", hint="Pass one to apply")
+        self._check_update(clip_norm, before_step, scaler)
+        scaler = self._scaler(scaler)
+        changes = clip_norm is not None or before_step is not None
+        if scaler is not None and changes:
+            scaler.unscale_(self.optimizer)
+        if before_step is not None:
+            before_step()
+        if clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), clip_norm)
+        if scaler is None:
+            self.optimizer.step()
+        else:
+            scaler.step(self.optimizer)
+            scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._in_use()
+
     def step(
         self,
         batch: Any,
         loss: Callable[..., torch.Tensor],
         *,
         clip_norm: float | None = None,
+        before_step: Callable[[], object] | None = None,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> torch.Tensor:
-        """One step of the optimizer, and the mean loss of its passes.
+        """One step of the optimizer, and the mean loss of its micro-batches.
 
-        `batch` has the samples of the whole step and is cut; or it is an iterator, of which
-        `passes` batches are taken (StopIteration where it has none left). `loss` is as for
-        `plimsoll.capture`: loss(model, *batch), a mean over the samples.
+        `batch` is as for `micro_batches` (StopIteration where an iterator has none left). `loss`
+        is as for `plimsoll.capture`: loss(model, *batch), a mean over the samples. The rest is as
+        for `update`. Refused where the script does more between backward() and optimizer.step().
         """
         if self.optimizer is None:
             raise PlanError("there is no optimizer to step with", hint="Pass one to apply")
-        if clip_norm is not None and self.steps_in_backward:
-            raise PlanError("gradients cannot be clipped: each is used up in the backward")
-        parts, planned = self._parts(batch)
-        seen = 0
-        total: torch.Tensor | None = None
-        for part, size in parts:
-            placed = self.place(part)
-            del part  # in another memory format it is a tensor beside the placed one
+        self._check_update(clip_norm, before_step, scaler)
+        for placed in self.micro_batches(batch):
             with self.forward():
                 value = loss(self.model, *spread(placed))
-                if size != planned:
-                    even = planned % size == 0
-                    value = value / (planned // size) if even else value * (size / planned)
-            (value if self.scaler is None else self.scaler.scale(value)).backward()
-            total = value.detach() if total is None else total + value.detach()
-            seen += size
-            del value, placed  # nothing of a pass is kept while the next one runs
-        if total is None:
+            self.backward(value, scaler)
+            del value, placed  # nothing of a micro-batch is kept while the next one runs
+        if self._mean is None:
             raise StopIteration
-        if seen != planned:
-            total = total * self._enlarge(planned / seen)
-        self._update(clip_norm)
+        self.update(clip_norm=clip_norm, before_step=before_step, scaler=scaler)
+        return self._mean
+
+    def _scaler(self, own: torch.amp.GradScaler | None) -> torch.amp.GradScaler | None:
+        if own is None or self.scaler is None:
+            return own or self.scaler
+        raise PlanError("the configuration brings a gradient scaler: leave out your own")
+
+    def _check_update(
+        self, clip_norm: float | None, before_step: Any, scaler: torch.amp.GradScaler | None
+    ) -> None:
+        """That nothing is dropped which the script does to its gradients."""
+        changes = clip_norm is not None or before_step is not None
+        scales = scaler is not None and scaler.is_enabled()
+        if self.steps_in_backward and (changes or scales):
+            raise PlanError(
+                "gradients cannot be clipped, changed or unscaled: each is used up in the backward"
+            )
+        if self.uses.scaled_at and self._scaler(scaler) is None:
+            raise PlanError(
+                f"the script has a gradient scaler ({self.uses.scaled_at})",
+                hint="Pass it: scaler=scaler",
+            )
+        if self.uses.used_at and not changes:
+            raise PlanError(
+                "the script uses gradients between backward() and optimizer.step() "
+                f"({', '.join(self.uses.used_at)})",
+                hint="Pass clip_norm=, or before_step= with a function that does the same",
+            )
+
+    def _in_use(self) -> None:
+        """What was left to the loop is done in it."""
         self.done += self.done_in_step
         self.in_your_loop, self.done_in_step = [], []
-        return total
 
     def _parts(self, batch: Any) -> tuple[Iterator[tuple[Any, int]], int]:
         """The passes, one at a time, and how many samples they should have."""
@@ -147,8 +247,8 @@ class Applied:
         if samples % self.passes or samples < 2 * self.passes:
             sizes = f"{2 * self.passes},{4 * self.passes}"
             raise CaptureError(
-                f"applied.step cuts each batch into {self.passes} passes of two or more samples; "
-                f"one of {samples} cannot be cut so",
+                f"the plan cuts each batch into {self.passes} micro-batches of two or more "
+                f"samples; one of {samples} cannot be cut so",
                 hint=f"Capture at batches that can: --batches {sizes}, in Python batches=({sizes})",
             )
         return samples // self.passes
@@ -159,19 +259,6 @@ class Applied:
             if parameter.grad is not None:
                 parameter.grad.mul_(factor)
         return factor
-
-    def _update(self, clip_norm: float | None) -> None:
-        assert self.optimizer is not None
-        if clip_norm is not None:
-            if self.scaler is not None:
-                self.scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.model.parameters(), clip_norm)
-        if self.scaler is None:
-            self.optimizer.step()
-        else:
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
 
 
 def _handed_over(batches: Iterator[Any], size: int) -> Iterator[tuple[Any, int]]:

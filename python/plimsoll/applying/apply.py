@@ -31,7 +31,7 @@ def apply(
 
     `plan` is the file, the text or the document that `plimsoll plan --json` gives, `way` the number
     of the way, from 0. Call it once the optimizer is made, before the first step. Train with what
-    is given back: its `.optimizer` may be a new one, and passes are made by its `.step`. Its
+    is given back: its `.optimizer` may be a new one, micro-batches are cut by `.micro_batches`. Its
     `.done` and `.left_to_you` tell what was set and what was not; print it.
     """
     if not isinstance(model, nn.Module):
@@ -39,7 +39,8 @@ def apply(
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         raise PlanError(f"`optimizer` is {type(optimizer).__name__} and no torch.optim.Optimizer")
     chosen = read_way(plan, way)
-    applied = Applied(model, optimizer, chosen.batch, chosen.passes)
+    applied = Applied(model, optimizer, chosen.batch, chosen.passes, chosen.uses)
+    cuts = chosen.passes > 1 and chosen.captured_passes == 1
     # Before anything is changed:
     _check_layers(chosen, model)
     if optimizer is not None and "optimizer" in chosen.levers:
@@ -49,6 +50,11 @@ def apply(
         if is_set is None:
             continue
         try:
+            if lever == "accumulation" and chosen.captured_passes > 1:
+                raise _LeftToYou(
+                    f"in the script, set its batch size to {chosen.batch} and its own "
+                    f"accumulation steps to {chosen.passes}"
+                )
             told = set_lever(applied, is_set.value)
             (applied.done_in_step if lever == "accumulation" else applied.done).append(told)
         except _LeftToYou as left:
@@ -56,12 +62,12 @@ def apply(
     for lever, is_set in chosen.levers.items():
         if lever not in _LEVERS:
             applied.not_set.append(f"{lever} = {is_set.text}: this release does not know it")
-    applied.in_your_loop += _of_the_loop(applied, optimizer)
+    applied.in_your_loop += _of_the_loop(applied, optimizer, cuts)
     return applied
 
 
-def _of_the_loop(applied: Applied, given: Optimizer | None) -> list[str]:
-    """What is set only where the loop uses it."""
+def _of_the_loop(applied: Applied, given: Optimizer | None, cuts: bool) -> list[str]:
+    """What is set only where the loop uses it. `cuts`: it has to cut each batch."""
     told = []
     if applied.optimizer is not given:
         told.append(
@@ -72,25 +78,46 @@ def _of_the_loop(applied: Applied, given: Optimizer | None) -> list[str]:
         told.append(
             f"{others} of the parameters that train are not in the optimizer given: call step() "
             "and zero_grad() of the one that has them, too, behind that of applied.optimizer"
-            + (" or applied.step" if applied.passes > 1 else "")
         )
     precision = applied.precision
-    parts = [
-        (applied.passes > 1, f"{applied.passes} passes of {applied.batch} samples"),
-        (precision.autocast is not None, "autocast"),
-        (applied.scaler is not None, "the gradient scaler"),
-        (precision.weights is torch.bfloat16, "batches in bfloat16"),
-        (precision.channels_last, "batches in channels-last"),
-        (applied.offloads_activations, "the offload"),
-    ]
-    in_step = [text for is_set, text in parts if is_set]
-    if in_step:
-        told.append(
-            "call applied.step(batch, loss) in place of the forward, backward(), optimizer.step() "
-            f"and zero_grad(): {', '.join(in_step)}. `batch` is what the loader gives, all "
-            f"{applied.passes * applied.batch} samples of a step; `loss` is a function of yours, "
-            "loss(model, *batch), and the mean loss is given back"
+    placed = [
+        text
+        for text, is_set in (
+            ("in bfloat16", precision.weights is torch.bfloat16),
+            ("in channels-last", precision.channels_last),
         )
+        if is_set
+    ]
+    if cuts:
+        told.append(
+            f"for x, y in applied.micro_batches((x, y)): around forward and backward; it cuts the "
+            f"{applied.passes * applied.batch} samples of a step, still on the CPU, into "
+            f"{applied.passes} micro-batches of {applied.batch}"
+        )
+    elif placed:
+        told.append(
+            f"x, y = applied.place((x, y)) before the forward: batches {' and '.join(placed)}"
+        )
+    around = [
+        text
+        for text, is_set in (
+            ("autocast", precision.autocast is not None),
+            ("offload", applied.offloads_activations),
+        )
+        if is_set
+    ]
+    if around:
+        told.append(
+            f"with applied.forward(): around the forward and its loss: {' and '.join(around)}"
+        )
+    if cuts or applied.scaler is not None:
+        own = ", scaler" if applied.uses.scaled_at and applied.scaler is None else ""
+        told.append(f"loss = applied.backward(loss{own}) in place of its backward()")
+    if applied.scaler is not None:
+        before = "before_step=..." if applied.uses.used_at else ""
+        told.append(f"applied.update({before}) in place of optimizer.step() and zero_grad()")
+        if before:
+            told[-1] += f": `before_step` is a function that does {applied.uses.used_at[0]}"
     return told
 
 
@@ -208,8 +235,8 @@ def _set_optimizer(applied: Applied, value: _Value) -> str:
 
 def _set_accumulation(applied: Applied, value: _Value) -> str:
     if value.get("passes") != applied.passes:
-        raise _LeftToYou(f"the way itself has {applied.passes} passes")
-    return f"{applied.passes} passes of {applied.batch} samples in each applied.step"
+        raise _LeftToYou(f"the configuration itself has {applied.passes} micro-batches")
+    return f"{applied.passes} micro-batches of {applied.batch} samples in each step"
 
 
 def _set_checkpointing(applied: Applied, value: _Value) -> str:

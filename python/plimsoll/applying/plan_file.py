@@ -34,6 +34,15 @@ class Lever(NamedTuple):
     value: Mapping[str, Any]
 
 
+class GradientUses(NamedTuple):
+    """The lines of the script between backward() and optimizer.step() that use gradients."""
+
+    #: That of a gradient scaler; empty where there is none.
+    scaled_at: str = ""
+    #: The others: clipping, norms that are logged.
+    used_at: tuple[str, ...] = ()
+
+
 class Way(NamedTuple):
     """One way of a plan: how to cut a step, and what each lever is set to."""
 
@@ -42,20 +51,41 @@ class Way(NamedTuple):
     levers: dict[str, Lever]
     #: The class of the model, where the plan tells it.
     model: str = ""
+    #: Micro-batches in a step of the script as it is.
+    captured_passes: int = 1
+    uses: GradientUses = GradientUses()
 
 
 def read_way(plan: PlanSource, way: int | Mapping[str, Any]) -> Way:
     """A way by its number, from 0; or one that was taken out of the document."""
     document = _document(getattr(plan, "document", plan))
-    model = str(document.get("model") or "")
     if isinstance(way, Mapping):
-        return _way(way)._replace(model=model)
+        return _of_script(_way(way), document)
     ways = document.get("ways")
     if not isinstance(ways, list) or not ways:
         raise PlanError("the plan has no way that fits")
     if not 0 <= way < len(ways):
         raise PlanError(f"the plan has no way {way}", hint=f"They count from 0 to {len(ways) - 1}")
-    return _way(ways[way])._replace(model=model)
+    return _of_script(_way(ways[way]), document)
+
+
+def _of_script(way: Way, document: Mapping[str, Any]) -> Way:
+    """With what the plan tells of the script as it is."""
+    return way._replace(
+        model=str(document.get("model") or ""),
+        captured_passes=_count({"captured_passes": 1, **document}, "captured_passes"),
+        uses=_uses(document.get("gradients_used", [])),
+    )
+
+
+def _uses(used: Any) -> GradientUses:
+    if not isinstance(used, list) or not all(
+        isinstance(line, Mapping) and "at" in line for line in used
+    ):
+        raise PlanError('"gradients_used" of the plan holds no lines', hint="Make the plan anew")
+    scaled = [str(line["at"]) for line in used if line.get("by_scaler")]
+    others = [str(line["at"]) for line in used if not line.get("by_scaler")]
+    return GradientUses(next(iter(scaled), ""), tuple(others))
 
 
 def _document(plan: PlanSource) -> Mapping[str, Any]:

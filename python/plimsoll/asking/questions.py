@@ -41,16 +41,13 @@ class Asked(NamedTuple):
         return key_of(self.how)
 
     def own_batches(self, batches: Sequence[int]) -> Iterator[int]:
-        """Its own first size at these batches of the job, where it is so much for each sample."""
+        """Its own first sizes at these batches of the job, as far as they grow with the batch: an
+        evaluation may take twice as many samples as a step."""
+        captured = {place.batch for place in self.places}
+        by_batch = [{p.own / p.batch for p in self.places if p.batch == n} for n in captured]
         for batch in batches:
-            found = {_scaled(place, batch) for place in self.places}
-            if len(found) == 1 and None not in found:
-                yield next(size for size in found if size)
-
-
-def _scaled(place: Place, batch: int) -> int | None:
-    size, rest = divmod(place.own * batch, place.batch)
-    return None if rest or not size else size
+            sizes = (ratio * batch for ratio in set.intersection(*by_batch))
+            yield from sorted(int(size) for size in sizes if size >= 1 and size.is_integer())
 
 
 def key_of(how: Convolution) -> str:

@@ -74,6 +74,11 @@ def in_own_file(code: CodeType) -> bool:
     return _is_users(code) and not any(part in code.co_filename for part in _INSTALLED)
 
 
+def is_package(code: CodeType) -> bool:
+    """Whether this is code of ours."""
+    return code.co_filename.startswith(_PACKAGE)
+
+
 def is_own_file(name: str) -> bool:
     """Not of a library."""
     return _is_users_file(name) and not any(part in name for part in _INSTALLED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 from torch._subclasses.fake_tensor import (
@@ -40,6 +41,9 @@ def clear_errors(notes: Notes) -> Iterator[None]:
     except (UnsupportedOperatorException, NotImplementedError) as error:
         raise _no_meta(error) from error
     except Exception as error:
+        plain = _said_plainly(error)
+        if plain is not None:
+            raise plain from error
         where = line_of(error)
         _add_note(
             error,
@@ -69,13 +73,40 @@ def _no_meta(error: Exception) -> CaptureError:
             return CaptureError(
                 f"{words} is computed with here, which a capture cannot follow",
                 where=line_of(error),
-                hint="Leave that part out, or record a run on the GPU: plimsoll run",
+                hint=_ELSEWHERE,
             )
-    what = f"operator {func}" if func is not None else str(error).splitlines()[0]
+    if func is None:
+        # PyTorch goes on with all kernels that there are.
+        named = re.match("Could not run '([^']+)'", str(error))
+        what = named[1] if named else str(error).splitlines()[0][:200]
+        return CaptureError(
+            f"an operator that is called here cannot run without data ({what})",
+            where=line_of(error),
+            hint=_ELSEWHERE,
+        )
     return CaptureError(
-        f"{what} cannot run without data: nobody has told torch what it gives back"
-        if func is not None
-        else f"an operator cannot run without data: {what}",
+        f"operator {func} cannot run without data: nobody has told torch what it gives back",
         where=line_of(error),
         hint='Register a function for it with torch.library.register_fake("namespace::name")',
     )
+
+
+_ELSEWHERE = "Leave that part out, or record a run on the GPU: plimsoll run"
+#: What PyTorch says where it looks for the GPU itself or for sizes, in the user's terms.
+_PLAINLY = {
+    "Attempted to use an uninitialized parameter": "lazy modules (nn.LazyLinear), which have no "
+    "sizes at first, are not followed: give the sizes (nn.Linear)",
+    r"Tried to instantiate dummy base class (\w+)": "{} needs a GPU, and a capture has none",
+    r"CUDA error: no CUDA-capable device|Cannot query detailed CUDA version|NVRTC requires CUDA"
+    r"|device_allocator.*INTERNAL ASSERT|CUDAAllocator.*INTERNAL ASSERT"
+    r"|has no attribute '_cuda_\w+'": "PyTorch asks for the GPU itself, and a capture has none",
+}
+
+
+def _said_plainly(error: Exception) -> CaptureError | None:
+    for pattern, words in _PLAINLY.items():
+        found = re.search(pattern, str(error))
+        if found:
+            said = words.format(*found.groups())
+            return CaptureError(said, where=line_of(error), hint=_ELSEWHERE)
+    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .event import Call, Label, Recorded, StepBegin
+from .event import Call, Label, Recorded, StepBegin, Tensor
 
 Shape = tuple[Any, ...]
 #: Of different sizes, so many are listed.
@@ -17,8 +17,7 @@ def changing_sizes(first: Recorded, second: Recorded, batches: tuple[int, int]) 
     notes = []
     widest = max((len(shape) for shapes in small for shape in shapes), default=0)
     seen = sorted({shape for shapes in small for shape in shapes if len(shape) == widest})
-    # How many there are is another matter: the first step may fetch some ahead.
-    if len({frozenset(shapes) for shapes in small if shapes}) > 1 and len(seen) > 1:
+    if len(seen) > 1 and _differ(small, _moved_in_first_step(first)):
         some = ", ".join(map(_shown, seen[:_SHOWN])) + (", …" if len(seen) > _SHOWN else "")
         notes.append(
             f"the batches that were seen are of different sizes ({some} at batch {batches[0]}), as "
@@ -32,6 +31,28 @@ def changing_sizes(first: Recorded, second: Recorded, batches: tuple[int, int]) 
             "grew with the batch"
         )
     return notes
+
+
+def _differ(steps: list[list[Shape]], moved_in_first: set[Shape]) -> bool:
+    """How many inputs of a size there are is another matter. The first step may have others before
+    its own: a check of the validation, what is fetched ahead."""
+    first, *others = [set(shapes) for shapes in steps if shapes]
+    if not others:
+        return False
+    is_alike = first == others[0] or moved_in_first >= others[0]
+    return not is_alike or any(shapes != others[0] for shapes in others)
+
+
+def _moved_in_first_step(run: Recorded) -> set[Shape]:
+    """The shapes of all that came from the host, in whichever phase."""
+    begins = [at for at, event in enumerate(run.events) if isinstance(event, StepBegin)]
+    begin, end = [*begins, len(run.events)][:2]
+    return {
+        run.layouts[event.results[0].layout].sizes
+        for event in run.events[begin:end]
+        if isinstance(event, Call) and event.op == "aten._to_copy.default"
+        if isinstance(event.args[0], Tensor) and not event.args[0].storage
+    }
 
 
 def _grow(small: list[list[Shape]], large: list[list[Shape]], batches: tuple[int, int]) -> bool:

@@ -140,6 +140,12 @@ def _as_compiled(
     return merged_events
 
 
+def merged_steps(runs: Sequence[Recorded], tables: Tables, points: Points) -> list[Event]:
+    """The steps alone; a CaptureError where they part."""
+    merger = _Merger([run.layouts for run in runs], tables)
+    return _side_by_side(merger, [_parts(run)[0] for run in runs], points)
+
+
 def merged_alike(
     runs: Sequence[list[Event]], layouts: list[list[Layout]], tables: Tables
 ) -> list[Event]:

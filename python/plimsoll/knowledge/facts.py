@@ -38,6 +38,8 @@ class Facts(NamedTuple):
     uniform: bool = False
     #: The values follow from choices as the user says that they come out (routing.py).
     routed: bool = False
+    #: An element is 0, or false: part of it is data of the host in which one is.
+    has_zero: bool = False
 
     @property
     def choices(self) -> int | None:
@@ -83,6 +85,7 @@ def follow(
             _keep_count(args, result)
     found = _recomputed(func, args, kwargs)
     if found is None:
+        _keep_zero(func, args, result)
         return True
     values, routed = found
     made = result if isinstance(result, (list, tuple)) else [result]
@@ -95,6 +98,24 @@ def follow(
         elif routed:
             all_kept = False
     return all_kept
+
+
+def _keep_zero(func: Any, args: Any, result: Any) -> None:
+    """Where all elements stay: a mask of which a part has padding is not true everywhere."""
+    if not args or not isinstance(result, FakeTensor):
+        return
+    parts = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
+    stays = func.overloadpacket in _WHOLE_COPIES or func.is_view
+    if stays and any(_has_zero(facts_of(part)) for part in parts):
+        if result.numel() >= sum(part.numel() for part in parts):
+            set_facts(result, facts_of(result)._replace(has_zero=True))
+
+
+def _has_zero(about: Facts) -> bool:
+    if about.values is None:
+        return about.has_zero
+    with no_dispatch():
+        return not bool(about.values.all())
 
 
 def _is_small(tensor: torch.Tensor, routed: bool) -> bool:
@@ -296,6 +317,8 @@ def _largest(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
 
 def _for_all(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
     """How likely all of them are true, or any."""
+    if facts_of(args[0]).has_zero and func is _aten.all.default:
+        return set_facts(result, Facts(share=0.0))
     share = facts_of(args[0]).share
     if share is None or not isinstance(result, FakeTensor):
         return
@@ -304,6 +327,12 @@ def _for_all(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         set_facts(result, Facts(share=share**many))
     else:
         set_facts(result, Facts(share=min(share * many, 1.0)))
+
+
+def _total(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    """`mask.sum() == mask.numel()`"""
+    if args[0].dtype is torch.bool and facts_of(args[0]).has_zero and result.numel() == 1:
+        set_facts(result, Facts(below=args[0].numel()))
 
 
 def _constant(share: float) -> Rule:
@@ -328,6 +357,7 @@ def _put(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         set_facts(mask, Facts(share=min(share, 1.0)), writes=1)
 
 
+_WHOLE_COPIES = {_aten.cat, _aten.stack, _aten._to_copy, _aten.clone, _aten.repeat}
 _KEEPING = (
     "_to_copy", "clone", "contiguous", "index_select", "gather", "cat", "stack", "index", "repeat",
 )  # fmt: skip
@@ -369,6 +399,7 @@ _RULES: dict[Any, Rule] = {
     _aten.bitwise_or: _or,
     _aten.logical_or: _or,
     _aten.all: _for_all,
+    _aten.sum: _total,
     _aten.any: _for_all,
     _aten.zeros: _constant(0.0),
     _aten.zeros_like: _constant(0.0),

@@ -95,6 +95,14 @@ def _in_words(share: float) -> str:
     return f"one in {1 / share:.4g}"
 
 
+_SELECTED = ": how much is selected depends on values; assumed: one in "
+
+
+def selected_at(notes: list[str]) -> list[str]:
+    """The lines at which an equal share of what there is was assumed to be selected."""
+    return sorted({note.split(_SELECTED)[0] for note in notes if _SELECTED in note})
+
+
 def _say(how: Assuming, what: str, assumed: str) -> None:
     how.note(f"{what} depends on values; assumed: {assumed}")
 

@@ -34,6 +34,8 @@ from ..events.sequence import head_of, sequence_of
 from ..events.step_file import Tables
 from ..isolation.filling import ended_before_full
 from ..isolation.means import Means, choose, enter, scratch_folder, weaker
+from ..knowledge.selections import selected_at
+from .asked_batch import at_asked
 from .autocast_settings import NAME, NOT_FOLLOWED
 from .epoch import data_section
 from .keeper import end_with_parent, how_it_ended, run_beside
@@ -90,10 +92,12 @@ def capture_script(
     if not own_batch and not runs[0].loader_batches:
         return _as_it_stands(own)
     compiled = None
+    asked = sizes.batch or (None if own_batch else runs[0].loader_batches[0])
     if any(run.compiles for run in runs):
         print("plimsoll: the script compiles; its code is written now", file=sys.stderr)
-        asked = sizes.batch or (None if own_batch else runs[0].loader_batches[0])
         compiled, runs, points = _compiled(runs_at, runs, points, sizes, asked)
+    elif asked and not sizes.batches and points.inline and not _changing_sizes(runs, points):
+        runs, points = at_asked(_served_whole, lambda at: runs_at(at, False), runs, points, asked)
     tables = Tables(points.inline)
     document = _document(runs, points, gpu, compiled, tables)
     if every_precision:
@@ -114,22 +118,22 @@ def capture_script(
     return document
 
 
-def _served_whole(runs: list[Run]) -> list[RunResult]:
+def _served_whole(runs: list[Run], shows_error: bool = True) -> list[RunResult]:
     """Where a loop of one that trains nothing could not be cut short, once more with all of it."""
-    results = _followed(runs)
+    results = _followed(runs, shows_error)
     if not any(result.uneven for result in results):
         return results
-    return _followed([run._replace(whole=True) for run in runs])
+    return _followed([run._replace(whole=True) for run in runs], shows_error)
 
 
-def _followed(runs: list[Run]) -> list[RunResult]:
+def _followed(runs: list[Run], shows_error: bool = True) -> list[RunResult]:
     """Where a script does not go on behind what was let come due, once more without that."""
-    results = run_each(runs)
+    results = run_each(runs, shows_error)
     left = _left(results)
     if left:
-        results = run_each([run._replace(left_alone=left) for run in runs])
+        results = run_each([run._replace(left_alone=left) for run in runs], shows_error)
     if left and _left(results):
-        results = run_each([run._replace(left_alone=None) for run in runs])
+        results = run_each([run._replace(left_alone=None) for run in runs], shows_error)
     return results
 
 
@@ -218,10 +222,8 @@ def _document(
     compiled: list[RunResult] | None,
     tables: Tables,
 ) -> dict[str, Any]:
-    small, large = (run.recorded for run in runs[:2])
     _check_that_it_grows(runs, points)
-    seen = _as_one_step if runs[0].serves else steps_of
-    changing = changing_sizes(seen(small), seen(large), points.batches)
+    changing = _changing_sizes(runs, points)
     variants, notes = _variants(runs, compiled, tables, points)
     events = variants[0]["events"]
     return {
@@ -232,6 +234,13 @@ def _document(
         "variants": variants,
         "notes": notes + _more_each_time(runs) + changing,
     }
+
+
+def _changing_sizes(runs: list[RunResult], points: Points) -> list[str]:
+    """Notes on sizes that the data decide."""
+    seen = _as_one_step if runs[0].serves else steps_of
+    small, large = (seen(run.recorded) for run in runs[:2])
+    return changing_sizes(small, large, points.batches)
 
 
 def _comes_due(runs: list[RunResult], tables: Tables) -> dict[str, Any]:
@@ -361,6 +370,7 @@ def _facts(runs: list[RunResult], gpu: str, parts: int, tables: Tables) -> dict[
         **_lost(runs, parts),
         **_not_followed(runs, parts),
         **_comes_due(runs, tables),
+        **({"selected_at": lines} if (lines := selected_at(first.notes)) else {}),
         **of_all(run.lists for run in runs).described(),
     }
 
@@ -454,8 +464,9 @@ def _check_that_it_grows(runs: list[RunResult], points: Points) -> None:
         )
 
 
-def run_each(runs: list[Run]) -> list[RunResult]:
-    """Beside each other, each in a process of its own: torch takes seconds to load, once."""
+def run_each(runs: list[Run], shows_error: bool = True) -> list[RunResult]:
+    """Beside each other, each in a process of its own: torch takes seconds to load, once.
+    `shows_error`: what the script said last is printed where it cannot be followed."""
     from .process import load_all
 
     load_all()
@@ -481,7 +492,7 @@ def run_each(runs: list[Run]) -> list[RunResult]:
             codes += run_beside(functions[some], waiting)
             if any(codes):
                 break
-        return [_found(place, code) for place, code in zip(places, codes)]
+        return [_found(place, code, shows_error) for place, code in zip(places, codes)]
 
 
 @contextlib.contextmanager
@@ -523,7 +534,7 @@ def _run(run: Run, place: str, layers: str, progress: Progress, means: Means) ->
     run_script(place, run, progress, held)
 
 
-def _found(place: str, code: int) -> RunResult:
+def _found(place: str, code: int, shows_error: bool) -> RunResult:
     """What a run has left."""
     try:
         with open(place + ".said", errors="replace") as file:
@@ -538,7 +549,8 @@ def _found(place: str, code: int) -> RunResult:
             raise CaptureError(f"the script's process {how_it_ended(code)}")
         return read_outcome(place)
     except CaptureError:
-        _show(said)
+        if shows_error:
+            _show(said)
         raise
 
 

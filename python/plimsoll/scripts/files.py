@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import torch
 from torch import nn
@@ -61,14 +61,29 @@ class SavedFiles:
     def has(self, file: Any) -> bool:
         return bool(self._files) and _path(file) in self._files
 
-    def move(self, source: Any, target: Any) -> None:
+    def forget(self, file: Any) -> None:
         """A file, or all that is in a folder."""
+        for path in self._below(file):
+            del self._files[path]
+
+    def copy(self, source: Any, target: Any) -> None:
         old, new = _path(source), _path(target)
         if old is None or new is None:
             return
-        for path in list(self._files):
-            if path == old or path.startswith(old + os.sep):
-                self._files[new + path[len(old) :]] = self._files.pop(path)
+        if os.path.isdir(new) and not os.path.isdir(old):
+            new = os.path.join(new, os.path.basename(old))
+        for path in self._below(source):
+            self._files[new + path[len(old) :]] = self._files[path]
+
+    def move(self, source: Any, target: Any) -> None:
+        self.copy(source, target)
+        self.forget(source)
+
+    def _below(self, file: Any) -> list[str]:
+        path = _path(file)
+        if path is None:
+            return []
+        return [one for one in self._files if one == path or one.startswith(path + os.sep)]
 
     def largest_through_host(self, file: Any, map_location: Any) -> int:
         """Of what a load brings to a device: one storage after the other is read to the host."""
@@ -190,48 +205,74 @@ def _storages(value: Any, whole: bool) -> dict[int, int]:
     return {storage._cdata: storage.nbytes() for storage in storages}
 
 
-def files_beyond_steps(follower: Follower, files: SavedFiles) -> list[Patch]:
+#: Bytes of a file that are written beyond the steps.
+_FIRST_BYTES = 64 << 20
+
+
+class _FirstBytes(io.RawIOBase):
+    """A file that keeps what is written at its beginning, and nothing more."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        likewise = ("name", "mode", "readable", "writable", "seekable", "readinto")
+        for name in (*likewise, "seek", "tell", "truncate", "fileno"):
+            setattr(self, name, getattr(file, name))
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        is_beginning = self._file.tell() + size <= _FIRST_BYTES
+        return (self._file.write(data) or 0) if is_beginning else size
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+
+def files_of_scripts(follower: Follower, files: SavedFiles) -> list[Patch]:
     """Beyond the steps large files are not written. What is asked of files that are not there, as
-    they were saved or were large, is taken to be done."""
+    they were saved, is taken to be done."""
     open_real = builtins.open
 
     def open_file(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        is_new = "b" in mode and any(sign in mode for sign in "wx")
         # A file of its own opens what has a name already: temporary ones.
         has_name = not isinstance(file, int) and "opener" not in kwargs
-        if is_new and has_name and follower.is_beyond_steps:
-            file, mode = os.devnull, mode.replace("x", "w")
-        return open_real(file, mode, *args, **kwargs)
+        is_new = "b" in mode and any(sign in mode for sign in "wx")
+        if not (is_new and has_name and follower.is_beyond_steps) or args or kwargs:
+            return open_real(file, mode, *args, **kwargs)
+        raw: Any = _FirstBytes(open_real(file, mode, 0))
+        return io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
 
-    def if_there(owner: Any, name: str) -> Patch:
-        real = getattr(owner, name)
+    def is_not_there(path: Any) -> bool:
+        return (follower.is_beyond_steps or files.has(path)) and _is_missing(path)
 
-        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
-            if follower.is_beyond_steps and _is_missing(path):
-                return None
-            return real(path, *args, **kwargs)
+    def taking(paths: int, done: Callable[..., None], owner: Any, *names: str) -> list[Patch]:
+        """Functions whose first arguments are so many paths."""
 
-        return Patch(owner, name, call)
+        def patch(name: str) -> Patch:
+            real = getattr(owner, name)
 
-    def moved(owner: Any, name: str) -> Patch:
-        real = getattr(owner, name)
+            def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+                missing = is_not_there(path)
+                if len(args) >= paths - 1:
+                    done(path, *args[: paths - 1])
+                return None if missing else real(path, *args, **kwargs)
 
-        def call(source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
-            if follower.is_beyond_steps:
-                files.move(source, target)
-                if _is_missing(source):
-                    return None
-            return real(source, target, *args, **kwargs)
+            return Patch(owner, name, call)
 
-        return Patch(owner, name, call)
+        return [patch(name) for name in names]
 
-    patches = [Patch(builtins, "open", open_file), Patch(io, "open", open_file)]
-    for name in ("remove", "unlink", "rmdir", "removedirs", "truncate", "chmod", "link"):
-        patches.append(if_there(os, name))
-    for name in ("rmtree", "copy", "copy2", "copyfile", "copytree"):
-        patches.append(if_there(shutil, name))
-    patches += [moved(os, "rename"), moved(os, "replace"), moved(shutil, "move")]
-    return [*patches, *_existing(files)]
+    return [
+        Patch(builtins, "open", open_file),
+        Patch(io, "open", open_file),
+        *taking(1, lambda path: None, os, "rmdir", "removedirs", "truncate", "chmod"),
+        *taking(1, files.forget, os, "remove", "unlink"),
+        *taking(1, files.forget, shutil, "rmtree"),
+        *taking(2, files.move, os, "rename", "replace"),
+        *taking(2, files.move, shutil, "move"),
+        *taking(2, files.copy, os, "link"),
+        *taking(2, files.copy, shutil, "copy", "copy2", "copyfile", "copytree"),
+        *_existing(files),
+    ]
 
 
 def _is_missing(path: Any) -> bool:

@@ -19,6 +19,7 @@ from ..events.event import HostPeak, PartBegin, Phase
 from ..events.host import HostMemory
 from ..events.recorder import Recorder
 from .heaviest import Heaviest
+from .stop_iteration import stop_is_expected
 
 EVALUATION, SAVE, LOAD, STEP = "evaluation", "save", "load", "step"
 
@@ -211,7 +212,7 @@ class Later:
         if trains and self.is_wanted():
             most = _TO_COME_DUE
         given = self._given.get(iterator, 0)
-        if given < most:
+        if given < most or not stop_is_expected():
             self._given[iterator] = given + 1
             if not trains:
                 self._add(PartBegin(EVALUATION))  # each batch by itself

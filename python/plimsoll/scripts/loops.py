@@ -87,8 +87,10 @@ class _Loop:
         self.computed = False
         #: Rounds at its end so far that were evaluations and no training.
         self.evaluated = 0
-        #: The event that its round began before, and what the round before did.
+        #: The event that its round began before, what the round before did, and whether that was
+        #: one part.
         self.begin = 0
+        self.was_part = False
         #: What its last round left: bytes by storage.
         self.left: dict[int, int] = {}
         self.did: list[Any] = []
@@ -135,8 +137,8 @@ class Loops:
         self._trains: set[int] = set()
         #: By number: loops each of whose rounds leaves more on the GPU.
         self.leaking: set[int] = set()
-        #: A loop began: what is computed next is a part of its own.
-        self.is_new = False
+        #: The innermost loop that a model computed in last.
+        self._computed_in: _Loop | None = None
 
     # What the marks do.
 
@@ -181,12 +183,15 @@ class Loops:
             self._later.came_due = True
         self._trains.add(around[0])
 
-    def computes(self) -> None:
-        """A model begins to."""
+    def computes(self) -> bool:
+        """A model begins to. Whether it does so in another loop than before: a loop inside its
+        forward is none."""
         around = self._around()
         loop = self._running.get(around[0]) if around else None
         if loop is not None:
             loop.computed = True
+        before, self._computed_in = self._computed_in, loop
+        return loop is not before
 
     @property
     def is_beside_training(self) -> bool:
@@ -211,8 +216,6 @@ class Loops:
     def ends(self, loop: _Loop) -> bool:
         """Before a round."""
         self._running[loop.number] = loop
-        if not loop.rounds:
-            self.is_new = True
         loop.rounds += 1
         if not self._later.begun and loop.turns and self._steps.is_beyond_steps:
             self._steps.begin_later()
@@ -294,8 +297,9 @@ class Loops:
         if later.stage != EVALUATION or loop.is_fed:
             return False
         now = len(recorder.events)
-        did = _calls(recorder.events[loop.begin : now])
-        is_alike, loop.did, loop.begin = did == loop.did, did, now
+        did, is_part = _calls(recorder.events[loop.begin : now]), later.parts[-1][0] == loop.begin
+        is_alike = did == loop.did and is_part and loop.was_part
+        loop.did, loop.was_part, loop.begin = did, is_part, now
         loop.evaluated += 1
         if loop.evaluated > BATCHES or not loop.length:
             return False  # it is followed to its end, as one part

@@ -16,17 +16,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.multiprocessing
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, default_collate
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from ..base.errors import CaptureError
 from ..base.notes import Note
 from ..base.patching import Patch, patched
 from ..base.places import current_line
 from ..world import model
-from .files import SavedFiles, as_bytes, files_beyond_steps, largest_on_device
+from .files import SavedFiles, as_bytes, files_of_scripts, largest_on_device
 from .follower import Follower
 from .run import Stretch
 
@@ -74,7 +76,7 @@ def world(
         _counted(fetched, follower),
         *_loaders(batch, stretch, note, script.batch_sizes),
         *_saved(note, follower, files),
-        *files_beyond_steps(follower, files),
+        *files_of_scripts(follower, files),
         *_pinning(follower),
         *_streams(),
         *_ranks(note, script),
@@ -376,11 +378,38 @@ def _groups(note: Note, script: ScriptSettings) -> list[Patch]:
         note(f"{current_line()}: this is rank 0 of {ranks}, which exchanges nothing")
         begin(backend="fake", rank=0, world_size=ranks, store=FakeStore())
 
+    def all_gather_object(objects: list[Any], own: Any, *args: Any, **kwargs: Any) -> None:
+        objects[:] = [own] * len(objects)
+
+    def gather_object(own: Any, objects: list[Any] | None = None, *args: Any, **_: Any) -> None:
+        if objects is not None:
+            all_gather_object(objects, own)
+
+    def scatter_object_list(out: list[Any], given: list[Any] | None, *args: Any, **_: Any) -> None:
+        out[:1] = (given or [None])[:1]
+
+    # Objects go through tensors of bytes, of which there are none here.
+    functions = (init, all_gather_object, gather_object, scatter_object_list, _no_broadcast)
+    names = ("init_process_group", "all_gather_object", "gather_object", "scatter_object_list")
     patches = [
-        Patch(dist, "init_process_group", init),
-        Patch(dist.distributed_c10d, "init_process_group", init),
+        Patch(owner, name, function)
+        for name, function in zip((*names, "broadcast_object_list"), functions)
+        for owner in (dist, dist.distributed_c10d)
     ]
+    patches.append(Patch(torch.multiprocessing, "spawn", _no_processes))
     return patches + _sharding(note, script)
+
+
+def _no_processes(function: Any, *args: Any, **kwargs: Any) -> None:
+    raise CaptureError(
+        "processes that a script starts itself (torch.multiprocessing.spawn) are not followed",
+        where=current_line(),
+        hint=f"Call {getattr(function, '__name__', 'the function')}(0, ...) instead, as rank 0",
+    )
+
+
+def _no_broadcast(objects: list[Any], *args: Any, **kwargs: Any) -> None:
+    """What is sent is there: this is the rank that sends."""
 
 
 def _sharding(note: Note, script: ScriptSettings) -> list[Patch]:

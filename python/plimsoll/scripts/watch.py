@@ -192,12 +192,11 @@ class Watch:
             self.serving.skips = self.serves and not self.whole
             self.serving.forward(self.models.only)
         if self.later.begun:
-            self.loops.computes()
-        if self.later.begun and self._follow() == EVALUATION:
-            if self.loops.is_new and self.later.batch_trains is None:
-                self.later.leave_evaluation()
-            self.loops.is_new = False
-            return self.later.forward()
+            in_another_loop = self.loops.computes()
+            if self._follow() == EVALUATION:
+                if in_another_loop and self.later.batch_trains is None:
+                    self.later.leave_evaluation()
+                return self.later.forward()
         if self.optimizers.is_stepping:
             self._recorder.turn_into("forward")
         self._recorder.phase("forward")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import types
 from collections.abc import Iterator
@@ -119,7 +120,8 @@ def _cuda_answers(gpu: str) -> list[Patch]:
         "max_memory_allocated": 0,
         "max_memory_reserved": 0,
         "reset_peak_memory_stats": None,
-        "memory_stats": {},
+        "memory_stats": collections.defaultdict(int),
+        "memory_snapshot": [],
         "mem_get_info": (found.memory, found.memory),
         "memory_summary": "",
         "get_rng_state": torch.zeros(16, dtype=torch.uint8),

@@ -38,6 +38,14 @@ struct LimitFigures {
     return !held || (!whole && Below());
   }
 
+  /// Why the sum of what is held and asked for is not above the limit, though it was met.
+  std::string WhyBelow(Bytes sum) const {
+    if (sum > *f.message.allowed) return "";
+    if (whole || !Below()) return ": the text rounds its figures";
+    return fmt::format(": at least {} more was reserved but unallocated, which the text lacks",
+                       S(*f.message.allowed - sum));
+  }
+
   const Figures& f;
   std::optional<Bytes> held;
   /// `held` is all that counts, and not only what is in tensors.
@@ -257,9 +265,9 @@ Opinion ALimit(const Figures& f) {
   finding.title = TitleOfLimit(f);
   if (m.allowed && limit.held && *limit.held > 0 && f.requested) {
     const Bytes sum = *limit.held + *f.requested;
-    finding.evidence.push_back(fmt::format(
-        "{} held + {} asked for = {}, allowed are {}{}", S(*limit.held), S(*f.requested), S(sum),
-        S(*m.allowed), sum <= *m.allowed ? ": the text rounds its figures" : ""));
+    finding.evidence.push_back(fmt::format("{} held + {} asked for = {}, allowed are {}{}",
+                                           S(*limit.held), S(*f.requested), S(sum), S(*m.allowed),
+                                           limit.WhyBelow(sum)));
   }
   if (f.free && f.requested && *f.free >= *f.requested) {
     finding.evidence.push_back(fmt::format("the driver still had {} free", S(*f.free)));

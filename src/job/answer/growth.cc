@@ -65,6 +65,15 @@ std::int64_t StepsByDivision(const Trial& trial, Bytes growth) {
   return trial.setting().steps + left / growth;
 }
 
+/// `runs` steps run and `fails` do not: the last number that does.
+std::int64_t LastThatRuns(const Setting& setting, std::int64_t runs, std::int64_t fails) {
+  while (runs + 1 < fails) {
+    const std::int64_t middle = runs + (fails - runs) / 2;
+    (Runs(setting, middle) ? runs : fails) = middle;
+  }
+  return runs;
+}
+
 /// How many steps run, found by running them where that does not take too long.
 std::int64_t StepsThatRun(const Trial& trial, Bytes growth) {
   const Setting& setting = trial.setting();
@@ -72,15 +81,10 @@ std::int64_t StepsThatRun(const Trial& trial, Bytes growth) {
   const std::int64_t by_division = StepsByDivision(trial, growth);
   const auto requests = static_cast<std::int64_t>(trial.lowered().workload.requests.size());
   // What is cached beside the tensors is full earlier: the division is the end of the search.
-  std::int64_t runs = seen;
-  std::int64_t fails = by_division + 1;
+  const std::int64_t fails = by_division + 1;
   const auto replays = static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(fails)));
   if (Product(Product(requests / seen, fails), replays) > kMostRequests) return by_division;
-  while (runs + 1 < fails) {
-    const std::int64_t middle = runs + (fails - runs) / 2;
-    (Runs(setting, middle) ? runs : fails) = middle;
-  }
-  return runs;
+  return LastThatRuns(setting, seen, fails);
 }
 
 TrialResult Without(const Setting& setting) {
@@ -97,7 +101,13 @@ enum class LastStep : std::uint8_t {
   kWhetherItEnds,  ///< only as far as EndsTheJob() needs it
 };
 
-void CountSteps(const Trial& trial, LastStep exactness, Growth& growth) {
+/// `trial`: of steps enough to tell a leak, which may already be too many for the card. Fewer, as
+/// `setting` has them, run.
+void CountSteps(const Trial& trial, const Setting& setting, LastStep exactness, Growth& growth) {
+  if (!trial.decided().fits) {
+    growth.steps = LastThatRuns(setting, setting.steps, trial.setting().steps);
+    return;
+  }
   growth.steps = StepsByDivision(trial, growth.bytes);
   if (exactness == LastStep::kWhetherItEnds && growth.EndsTheJob()) return;
   growth.steps = StepsThatRun(trial, growth.bytes);
@@ -115,7 +125,7 @@ std::optional<Growth> GrowthOf(const Trial& trial, const Setting& setting, LastS
     growth.full_at = growth.keeper->most + (growth.keeper->before ? 0 : 1);
     growth.uncounted = Product(bytes, std::max<std::int64_t>(0, growth.full_at - setting.steps));
   }
-  CountSteps(trial, exactness, growth);
+  CountSteps(trial, setting, exactness, growth);
   if (exactness == LastStep::kWhetherItEnds) return growth;
   growth.holders = HeldBy(trial, last);
   if (growth.EndsTheJob()) growth.without = Without(setting);
@@ -159,8 +169,7 @@ std::optional<Growth> FindGrowthOfSteps(const Trial& trial, LastStep exactness) 
     Setting longer = setting;
     longer.steps = captured + 2;
     longer.later = false;
-    const Trial steps(std::move(longer));
-    return steps.decided().fits ? GrowthOf(steps, setting, exactness) : std::nullopt;
+    return GrowthOf(Trial(std::move(longer)), setting, exactness);
   }
   return GrowthOf(trial, setting, exactness);
 }

@@ -59,6 +59,24 @@ TEST(Growth, WhatEveryStepKeepsEndsTheJob) {
   EXPECT_TRUE(growth->without->fits);
 }
 
+TEST(Growth, IsFoundWhereTheCardIsFullBeforeItCanBeTold) {
+  // Three steps fit, which keep 12 MiB each, and five do not.
+  const auto predicted = [](std::int64_t steps) {
+    Result<Prediction> found = Predict(KeepsFor(3).job, WithRoom(214 * kMiB),
+                                       {.batch = 12, .steps = static_cast<int>(steps)});
+    EXPECT_TRUE(found.ok());
+    return std::move(*found);
+  };
+  ASSERT_TRUE(predicted(3).trial.fits);
+  ASSERT_FALSE(predicted(5).trial.fits);
+  const std::optional<Growth> growth = predicted(3).growth;
+  ASSERT_TRUE(growth.has_value());
+  EXPECT_TRUE(growth->EndsTheJob());
+  EXPECT_EQ(growth->bytes, 12 * kMiB);
+  EXPECT_TRUE(predicted(growth->steps).trial.fits);
+  EXPECT_FALSE(predicted(growth->steps + 1).trial.fits);
+}
+
 TEST(Growth, IsFoundWhereFewStepsComeBeforeAnEvaluation) {
   JobMaker maker = KeepsFor(3);
   maker.variant().later.push_back({.stage = Stage::kEvaluation});

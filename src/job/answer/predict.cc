@@ -200,6 +200,23 @@ void AddGrowth(Prediction& prediction) {
                   UntilFull(growth)));
 }
 
+/// What is left reserved depends on sizes that are known nearly, or that values decide.
+void AddDrawn(const Trial& trial, Prediction& prediction) {
+  const std::vector<Bytes>& drawn = trial.drawn();
+  if (drawn.empty()) return;
+  const auto [least, most] = std::ranges::minmax(drawn);
+  if (least == most) return;
+  const std::set<std::string, std::less<>>& lines = trial.setting().job->selected_at;
+  const std::string why =
+      lines.empty() ? "which cached blocks suit batches of other sizes turns on a few bytes: with "
+                      "workspaces of a block more or less"
+                    : fmt::format("{}: with other shares in each step, drawn at random",
+                                  fmt::join(lines, ", "));
+  prediction.assumptions.push_back(fmt::format("{}, {} to {} are reserved in {} runs", why,
+                                               FormatBytes(least), FormatBytes(most),
+                                               drawn.size()));
+}
+
 void AddAssumptions(const Trial& trial, Prediction& prediction) {
   prediction.assumptions = trial.setting().job->notes;
   AssumeOfCard(trial.setting().gpu, prediction);
@@ -252,6 +269,7 @@ void AddAssumptions(const Trial& trial, Prediction& prediction) {
                     "unless it is started with --shm-size or --ipc=host",
                     FormatBytes(prediction.host->shared()), FormatBytes(kSharedOfContainers)));
   }
+  AddDrawn(trial, prediction);
   AddGrowth(prediction);
 }
 

@@ -44,7 +44,7 @@ RankTrials::RankTrials(const RankSet& set)
 Result<RankTrials> RankTrials::Of(const RankSet& set) {
   RankTrials trials(set);
   for (const Trial& trial : trials.trials_) {
-    if (const std::optional<Error> error = trial.AllocatesNothing()) return *error;
+    if (const std::optional<Error> error = AllocatesNothing(trial)) return *error;
   }
   return trials;
 }

@@ -1,6 +1,6 @@
 // The rules by kind of convolution. Each says the likely workspace of a call; each threshold is
 // where the measured calls change from one engine to another, not something cuDNN documents. They
-// were written by hand; tools/fit_convolution_engines fits trees over the same formulas to the same
+// were written by hand; lab/fit_convolution_engines fits trees over the same formulas to the same
 // rows, which are no better on rows that they have not seen.
 #pragma once
 

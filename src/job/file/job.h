@@ -326,6 +326,8 @@ struct JobFacts {
   bool sizes_change = false;
   /// Batches that its loader has in an epoch, where what comes after that was captured sooner.
   std::optional<Number> epoch = {};
+  /// Lines at which values decide how much is selected, of which equal shares are assumed.
+  std::set<std::string, std::less<>> selected_at = {};
   /// The line at which a script could not be followed any further; empty where there is none.
   std::string lost_at = {};
   /// Parts of the script that were not followed and may change what it needs.

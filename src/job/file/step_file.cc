@@ -88,6 +88,12 @@ class Reader : public JsonItems {
     job_.names_root = IsTrue(document["names_root"]);
     job_.no_autocast = TextOr(document["no_autocast"], "");
     job_.sizes_change = IsTrue(document["sizes_change"]);
+    if (const Json& lines = document["selected_at"]; !lines.is_null()) {
+      for (const Json& line : Array(document, "selected_at")) {
+        if (!line.is_text()) Refuse("\"selected_at\" does not hold lines");
+        job_.selected_at.insert(*line.text());
+      }
+    }
     job_.keeper = ReadKeeper(document["kept_by"]);
     if (const Json& lists = document["lists"]; !lists.is_null()) {
       job_.lists = std::make_shared<const GivenLists>(GivenLists{

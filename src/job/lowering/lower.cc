@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "job/calls/arithmetic.h"
+#include "job/lowering/drawn_sizes.h"
 #include "job/lowering/graph_pool.h"
 #include "job/lowering/placed_job.h"
 #include "job/lowering/repeated_round.h"
@@ -124,10 +125,10 @@ class Lowerer final : public Emitter {
     return {requests_.AllocateBeside(bytes, Category::kTemporaries)};
   }
   Slot Take(const Workspace& workspace) override {
-    return Take(Estimated(workspace, options_.estimate, lowered_));
+    return Take(drawn_.OfWorkspace(Estimated(workspace, options_.estimate, lowered_)));
   }
   void Borrow(const Workspace& workspace) override {
-    const Bytes bytes = Estimated(workspace, options_.estimate, lowered_);
+    const Bytes bytes = drawn_.OfWorkspace(Estimated(workspace, options_.estimate, lowered_));
     if (bytes > 0) requests_.Borrow(bytes);
   }
   void Search(std::string_view key, int thread, const Workspace& workspace) override {
@@ -141,12 +142,14 @@ class Lowerer final : public Emitter {
   }
 
   void Make(std::size_t fresh) override { Make(fresh, call_->FreshBytes(fresh)); }
-  void Make(std::size_t fresh, Bytes bytes) override {
+  void Make(std::size_t fresh, Bytes assumed) override {
     if (fresh >= made_.size() || made_[fresh]) return;
     made_[fresh] = true;
-    blocks_.Put(call_->FreshStorage(fresh),
-                bytes > 0 ? requests_.Allocate(bytes, CategoryIn(requests_.now().stage))
-                          : StorageBlocks::kNone);
+    const Moment& now = requests_.now();
+    const Bytes bytes = drawn_.OfResult(placed_.call(now.call), fresh, now.step, assumed);
+    blocks_.Put(call_->FreshStorage(fresh), bytes > 0
+                                                ? requests_.Allocate(bytes, CategoryIn(now.stage))
+                                                : StorageBlocks::kNone);
   }
   void Reuse(std::size_t fresh, Storage argument) override {
     if (fresh >= made_.size() || made_[fresh]) return;
@@ -357,6 +360,7 @@ class Lowerer final : public Emitter {
   const LowerOptions options_;
   const AskedWorkspaces* const asked_;
   PlacedJob placed_{job_, variant_, options_.batch};
+  const DrawnSizes drawn_{job_, variant_, options_.draw};
   /// By the operator's name.
   std::vector<std::optional<OperatorFacts>> facts_;
   StorageBlocks blocks_;

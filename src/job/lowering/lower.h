@@ -78,6 +78,8 @@ struct LowerOptions {
   TorchVersion torch = {};
   const Calibration* calibration = nullptr;
   Estimate estimate = Estimate::kLikely;
+  /// DrawnSizes.
+  int draw = 0;
 };
 
 Lowered Lower(const Job& step, const Variant& variant, const Gpu& gpu, const LowerOptions& options);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "job/lowering/job_for_tests.h"
 #include "job/rules/calibration.h"
 #include "job/rules/testing.h"
@@ -43,6 +45,22 @@ TEST(Lower, AsksForResultsAndGivesThemBackWhenTheyDie) {
   maker.Free(a);
   EXPECT_EQ(RequestsOf(LowerIt(maker, {.batch = 2, .steps = 1})), "+100 +80 +12 -80");
   EXPECT_EQ(RequestsOf(LowerIt(maker, {.batch = 7, .steps = 1})), "+100 +280 +12 -280");
+}
+
+/// Every second step generates first what both train with, by operators like those of the step: the
+/// gradient that goes is still the one of the step before.
+TEST(Lower, AStepThatDoesMoreFirstLetsGoOfTheGradientOfTheOneBefore) {
+  JobMaker maker;
+  std::optional<Storage> gradient;
+  for (const bool generates : {true, false, true}) {
+    maker.BeginStep();
+    if (generates) maker.Free(maker.Make("aten.relu.default", Always(7)));
+    if (gradient) maker.Free(*gradient);
+    gradient = maker.Make("aten.relu.default", Always(7));
+  }
+  const std::string third = " +28 -28 -28 +28";
+  EXPECT_EQ(RequestsOf(LowerIt(maker, {.steps = 5})),
+            "+28 -28 +28 -28 +28" + third + third + third);
 }
 
 /// A loop with zero_grad at its top, left by a loader that had no more: the last step's gradient

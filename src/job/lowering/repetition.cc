@@ -38,19 +38,31 @@ std::vector<MadeStorage> MadeIn(const Variant& variant, const std::vector<JobEve
   return made;
 }
 
-/// The round before may have made more (DDP lays out its buckets there): those have none.
+/// Either may have made more: the round before as DDP lays out its buckets there, the next as it
+/// generates what it and further ones train with. Rounds are alike at their ends, where gradients
+/// are made.
 StoragePairs FindCounterparts(const std::vector<MadeStorage>& older,
                               const std::vector<MadeStorage>& last) {
   StoragePairs pairs;
-  std::size_t next = 0;
   // Sizes that the data decide differ from step to step.
   const bool alike = std::ranges::equal(older, last, {}, &MadeStorage::op, &MadeStorage::op);
-  for (const MadeStorage& newer : last) {
+  std::size_t before_end = 0;
+  const std::size_t most = std::min(older.size(), last.size());
+  while (!alike && before_end < most &&
+         older[older.size() - before_end - 1].Like(last[last.size() - before_end - 1])) {
+    ++before_end;
+  }
+  std::size_t next = 0;
+  const std::size_t older_end = older.size() - before_end;
+  for (std::size_t i = 0; i + before_end < last.size(); ++i) {
     std::size_t found = next;
-    while (found < older.size() && !alike && !older[found].Like(newer)) ++found;
-    if (found == older.size()) continue;
-    pairs.emplace_back(older[found].storage, newer.storage);
+    while (found < older_end && !alike && !older[found].Like(last[i])) ++found;
+    if (found == older_end) continue;
+    pairs.emplace_back(older[found].storage, last[i].storage);
     next = found + 1;
+  }
+  for (std::size_t i = before_end; i > 0; --i) {
+    pairs.emplace_back(older[older.size() - i].storage, last[last.size() - i].storage);
   }
   return pairs;
 }

@@ -1,4 +1,4 @@
-// Written by bench/fit_step_time; not to be edited.
+// Written by lab/fit_step_time; not to be edited.
 #include "job/time/h200_times.h"
 
 namespace plimsoll {

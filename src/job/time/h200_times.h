@@ -10,7 +10,7 @@ struct MeasuredConstant {
   double value;
 };
 
-/// Written by bench/fit_step_time from tests/data/operators/*_h200.step.json.xz.
+/// Written by lab/fit_step_time from tests/data/operators/*_h200.step.json.xz.
 std::span<const MeasuredConstant> H200Times();
 
 }  // namespace plimsoll

@@ -106,7 +106,8 @@ KernelTime AttentionTime(const Call& call, const TimeContext& context) {
   const AttentionModel& model = kernel != AttentionKernel::kEfficient ? models.cudnn_attention
                                 : a->half()                           ? models.efficient_half
                                                                       : models.efficient_fp32;
-  const double rows = double(a->s);
+  // A tile that is not full takes as long as one that is: generation has one query.
+  const double rows = std::max(double(a->s), kTile);
   const double width = PaddedHead(double(a->d)) + PaddedHead(double(a->dv)) +
                        2 * (backward ? model.extra_backward : model.extra_forward);
   double flops = 2.0 * double(a->b) * double(a->h) * Tiles(a->s) * Tiles(a->sk) * kTile * kTile *

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "job/cudnn/convolution_workspace.h"
 #include "job/time/host_step.h"

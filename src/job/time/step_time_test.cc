@@ -145,6 +145,18 @@ TEST_F(KernelTimeTest, CallsThatMakeNoSenseAreTimedByTheirTraffic) {
   EXPECT_GE(Of("aten.native_layer_norm.default", {}, {Tensor({8})}), 0);
 }
 
+/// Generation asks for one token at a time.
+TEST_F(KernelTimeTest, AttentionOfOneQueryIsNoSlowerThanOfATileOfThem) {
+  const auto attention = [&](std::int64_t queries) {
+    const TensorUse query = Tensor({64, 16, queries, 64}, DType::kBFloat16);
+    const TensorUse keys = Tensor({64, 16, 95, 64}, DType::kBFloat16);
+    return Of("plimsoll.attention", {Arg(query), Arg(keys), Arg(keys), {}, Arg(0.0), Arg(false)},
+              {query, Tensor({64, 16, queries})});
+  };
+  EXPECT_LE(attention(1), attention(64));
+  EXPECT_LT(attention(64), attention(128));
+}
+
 /// Step after step, whatever the width; a narrow one in one kernel, but not in bf16.
 TEST_F(KernelTimeTest, ARecurrentLayerTakesTimeForEachStep) {
   const auto lstm = [&](std::int64_t steps, std::int64_t hidden, DType dtype, std::int64_t layers) {

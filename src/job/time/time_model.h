@@ -1,5 +1,5 @@
 // What kernels take on a GPU, as constants of simple physical rules: measured on an H200 and fitted
-// by bench/fit_step_time, scaled by the data sheets for other cards.
+// by lab/fit_step_time, scaled by the data sheets for other cards.
 #pragma once
 
 #include <cstdint>
@@ -119,7 +119,7 @@ struct NormalizationModel {
 
 /// What stands between convolutions in channels-last, where channels lie beside each other and no
 /// block of threads has one for itself. Fitted to 580 calls on an H200 (sweep_between_channels_last
-/// of python/bench/timing_jobs.py).
+/// of lab/python/timing_jobs.py).
 struct ChannelsLastModel {
   double start = 7;
   /// Of batch norm, picoseconds an element; narrow tensors take (1 + narrow / channels) times that.

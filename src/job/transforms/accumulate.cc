@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <utility>
@@ -357,6 +358,20 @@ class MicroBatchWriter {
   IndexSet freed_;
 };
 
+/// Behind the first step some micro-batches load a batch and some go on with that of the step
+/// before, as where a rollout is used for two updates.
+bool SomeLoadNoBatch(const Variant& variant) {
+  const std::vector<MicroBatch> captured = MicroBatchesIn(variant);
+  std::array<bool, 2> seen = {};
+  for (std::size_t i = 1; i < captured.size(); ++i) {
+    const auto first = std::find_if(
+        variant.events.begin() + static_cast<std::ptrdiff_t>(captured[i].begin),
+        variant.events.end(), [](const JobEvent& e) { return e.kind == JobEvent::Kind::kStage; });
+    seen[first->stage == Stage::kTransfer ? 1 : 0] = true;
+  }
+  return seen[0] && seen[1];
+}
+
 }  // namespace
 
 int PassesOf(const Variant& variant) {
@@ -370,11 +385,26 @@ int PassesOf(const Variant& variant) {
 
 std::optional<Error> CannotAccumulate(const Job& job, const Variant& variant) {
   const int passes = PassesOf(variant);
-  if (passes == 1) return std::nullopt;
+  if (passes == 1 && !SomeLoadNoBatch(variant)) return std::nullopt;
+  if (passes == 1) {
+    return Error{.message =
+                     "the captured steps cannot be split into micro-batches: some load no "
+                     "batch, and use that of the step before",
+                 .file = job.file,
+                 .hint = "give a smaller batch"};
+  }
   return Error{.message = passes == 0 ? "the captured step has no backward to repeat"
                                       : "the captured step accumulates gradients already",
                .file = job.file,
                .hint = passes == 0 ? "capture a training step" : "capture it with accumulate=1"};
+}
+
+void NoteRepeated(Job& job, int passes, int written) {
+  std::string note = fmt::format(
+      "with {} micro-batches a step is long: of each step the first {} are in the events, the "
+      "snapshot and the page, and the others do what the last of these does",
+      passes, written);
+  if (std::ranges::find(job.notes, note) == job.notes.end()) job.notes.push_back(std::move(note));
 }
 
 Variant AddAccumulation(Job& job, const Variant& variant, int passes, std::size_t most_events) {
@@ -383,13 +413,7 @@ Variant AddAccumulation(Job& job, const Variant& variant, int passes, std::size_
   MicroBatchWriter writer(job, variant, captured, passes, most_events);
   Variant made = writer.Run();
   made.passes = passes;
-  if (writer.written() > 0) {
-    std::string note = fmt::format(
-        "with {} micro-batches a step is long: of each step the first {} are in the events, the "
-        "snapshot and the page, and the others do what the last of these does",
-        passes, writer.written());
-    if (std::ranges::find(job.notes, note) == job.notes.end()) job.notes.push_back(std::move(note));
-  }
+  if (writer.written() > 0) NoteRepeated(job, passes, writer.written());
   return made;
 }
 

@@ -17,6 +17,9 @@ inline constexpr std::size_t kMostEventsWritten = 300'000;
 Variant AddAccumulation(Job& job, const Variant& variant, int passes,
                         std::size_t most_events = kMostEventsWritten);
 
+/// Says of a long step that so many micro-batches of each are written out.
+void NoteRepeated(Job& job, int passes, int written);
+
 /// How many passes of forward and backward each step of the variant has.
 int PassesOf(const Variant& variant);
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "job/lowering/job_for_tests.h"
+#include "job/time/step_time.h"
 
 namespace plimsoll::accumulate_test {
 namespace {
@@ -137,6 +138,33 @@ TEST(Accumulate, AMetricIsComputedOfEachMicroBatch) {
 TEST(Accumulate, WhatEachMicroBatchKeepsStays) {
   Loop loop({.keeps = 1000});
   EXPECT_EQ(loop.Requests(2, 1), Text({"+4", kHead, " -400", kAdded, " +80 -80 -40 -400"}));
+}
+
+TEST(Accumulate, ABatchThatServesTwoStepsIsNotSplit) {
+  JobMaker maker;
+  for (int i = 0; i < 3; ++i) {
+    maker.BeginStep();
+    if (i != 1) maker.Begin(Stage::kTransfer);
+    maker.Begin(Stage::kForward);
+    maker.Make("aten.exp.default", Always(100));
+    maker.Begin(Stage::kBackward);
+    maker.Begin(Stage::kOptimizer);
+  }
+  EXPECT_NE(CannotAccumulate(maker.job, maker.variant()), std::nullopt);
+  Loop plain({});
+  EXPECT_EQ(CannotAccumulate(plain.maker.job, plain.maker.variant()), std::nullopt);
+}
+
+TEST(Accumulate, OfLongStepsTheFirstMicroBatchesAreWrittenAndTheTimeIsOfAll) {
+  Loop loop({});
+  const auto duration = [&](const Variant& variant) {
+    return StepTime(loop.maker.job, variant, *FindGpu("H200"), 2).us;
+  };
+  const Variant written = AddAccumulation(loop.maker.job, loop.maker.variant(), 100);
+  const Variant repeated = AddAccumulation(loop.maker.job, loop.maker.variant(), 100, 0);
+  EXPECT_EQ(repeated.passes, 100);
+  EXPECT_EQ(PassesOf(repeated), 4);
+  EXPECT_NEAR(duration(repeated), duration(written), 0.001 * duration(written));
 }
 
 }  // namespace

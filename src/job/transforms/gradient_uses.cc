@@ -4,6 +4,7 @@
 #include <iterator>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/hash.h"
 #include "job/transforms/tensors_of_call.h"
@@ -59,6 +60,8 @@ constexpr std::string_view kOfSteps[] = {
     "optimizer_step_",
 };
 
+constexpr std::string_view kUnscale = "_amp_foreach_non_finite_check_and_unscale_";
+
 /// Looks at the calls between each backward and the next step.
 class UseFinder {
  public:
@@ -76,11 +79,11 @@ class UseFinder {
     });
   }
 
-  /// The first call that uses gradients and is not of the optimizer's step.
-  const CallRecord* Find() const {
-    const CallRecord* found = nullptr;
+  /// The calls that use gradients and are not of the optimizer's step.
+  std::vector<const CallRecord*> Find() const {
+    std::vector<const CallRecord*> found;
     EachCall([&](const CallRecord& call) {
-      if (found == nullptr && Uses(call)) found = &call;
+      if (Uses(call)) found.push_back(&call);
     });
     return found;
   }
@@ -130,14 +133,35 @@ class UseFinder {
 
 }  // namespace
 
-std::string GradientsUsedAt(const Job& job, const Variant& variant) {
+std::vector<GradientUse> GradientUsesOf(const Job& job, const Variant& variant) {
+  if (variant.gradients_used && variant.gradients_used->empty()) return {};
+  const std::vector<const CallRecord*> calls = UseFinder(job, variant).Find();
+  const auto line_of = [&](const CallRecord& call) {
+    const std::string_view where = job.strings[call.where];
+    return where.empty() ? "the training loop" : std::string(where);
+  };
+  std::vector<std::string> lines;
   if (variant.gradients_used) {
-    return variant.gradients_used->empty() ? std::string() : variant.gradients_used->front();
+    lines = *variant.gradients_used;
+  } else if (!calls.empty()) {
+    lines = {line_of(*calls.front())};
   }
-  const CallRecord* const call = UseFinder(job, variant).Find();
-  if (call == nullptr) return {};
-  const std::string_view where = job.strings[call->where];
-  return where.empty() ? "the training loop" : std::string(where);
+  std::vector<GradientUse> uses;
+  for (std::string& line : lines) {
+    bool unscales = false;
+    bool more = false;
+    for (const CallRecord* call : calls) {
+      if (line_of(*call) != line) continue;
+      (job.strings[call->op].find(kUnscale) != std::string_view::npos ? unscales : more) = true;
+    }
+    uses.push_back({.at = std::move(line), .by_scaler = unscales && !more});
+  }
+  return uses;
+}
+
+std::string GradientsUsedAt(const Job& job, const Variant& variant) {
+  const std::vector<GradientUse> uses = GradientUsesOf(job, variant);
+  return uses.empty() ? std::string() : uses.front().at;
 }
 
 }  // namespace plimsoll

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "job/lowering/job_for_tests.h"
 #include "job/transforms/optimizer.h"
 
@@ -76,6 +78,34 @@ TEST(GradientUses, InTheLineOfAFrameworkItsOperatorsTell) {
   EXPECT_EQ(in_line_nine("aten._foreach_mul_.Tensor"), "train.py:9 in main") << "scales them";
   EXPECT_EQ(in_line_nine("aten._foreach_mul.Scalar"), "") << "of the optimizer";
   EXPECT_EQ(in_line_nine("aten._foreach_zero_.default"), "");
+}
+
+TEST(GradientUses, AScalerIsToldFromWhatClips) {
+  constexpr std::string_view kUnscale = "aten._amp_foreach_non_finite_check_and_unscale_.default";
+  constexpr std::string_view kNorm = "aten._foreach_norm.Scalar";
+  const auto uses_of = [](std::vector<std::pair<std::string_view, std::string>> calls) {
+    JobMaker maker = StepWith([&](JobMaker& made, const TensorUse& gradient) {
+      for (const auto& [op, where] : calls) {
+        made.Make(op, Always(1), {{Argument::List{Arg(gradient)}}});
+        made.last_call().where = made.job.strings.Intern(where);
+      }
+    });
+    std::vector<std::string>& lines = maker.variant().gradients_used.emplace();
+    for (const auto& [op, where] : calls) {
+      if (std::ranges::find(lines, where) == lines.end()) lines.push_back(where);
+    }
+    std::vector<std::pair<std::string, bool>> uses;
+    for (const GradientUse& use : GradientUsesOf(maker.job, maker.variant())) {
+      uses.emplace_back(use.at, use.by_scaler);
+    }
+    return uses;
+  };
+  using Uses = std::vector<std::pair<std::string, bool>>;
+  EXPECT_EQ(uses_of({{kUnscale, "train.py:6 in main"}, {kNorm, "train.py:7 in main"}}),
+            (Uses{{"train.py:6 in main", true}, {"train.py:7 in main", false}}));
+  EXPECT_EQ(uses_of({{kUnscale, "train.py:6 in main"}, {kNorm, "train.py:6 in main"}}),
+            (Uses{{"train.py:6 in main", false}}))
+      << "a library unscales and clips in one line";
 }
 
 TEST(GradientUses, ACaptureTells) {

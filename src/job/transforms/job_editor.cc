@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "job/transforms/optimizer.h"
+
 namespace plimsoll {
 
 JobEditor::JobEditor(Job& job, const Variant& old, std::string_view op)
@@ -19,6 +21,11 @@ JobEditor::JobEditor(Job& job, const Variant& old, std::string_view op)
   // among it would still be as they were captured; the ones that are written anew stand for them.
   std::ranges::copy_if(old.later, std::back_inserter(new_.later),
                        [](const Part& part) { return part.stage != Stage::kStep; });
+  if (new_.later.size() != old.later.size() && TrainsOtherwiseLater(job, old)) {
+    job_.not_followed.push_back(
+        {.what = "later steps train other parameters or with another optimizer, and what they take "
+                 "with this change is not known"});
+  }
 }
 
 Storage JobEditor::Make(std::string_view where, Bytes bytes, std::optional<Category> category,

@@ -266,21 +266,25 @@ class Replacement {
   std::set<Storage> has_state_;
 };
 
-/// What the last step of an optimizer calls.
+/// What the last step of an optimizer calls, and what optimizers call behind the steps: a script
+/// may change its optimizer later.
 class OptimizerCalls {
  public:
   OptimizerCalls(const Job& job, const Variant& variant) : variant_(variant) {
-    Stage stage = Stage::kUnknown;
-    for (const JobEvent& event : variant.events) {
-      if (event.kind == JobEvent::Kind::kStep) {
-        count_.clear();
-        written_.clear();
-      }
-      if (event.kind == JobEvent::Kind::kStage) stage = event.stage;
-      if (event.kind != JobEvent::Kind::kCall || stage != Stage::kOptimizer) continue;
-      Add(job, variant.calls[event.index]);
-    }
+    Read(job, variant.events);
+    const auto of_steps = written_;
+    for (const Part& part : variant.later) Read(job, part.events);
+    others_later_ = std::ranges::any_of(variant.model_tensors, [&](const ModelTensor& tensor) {
+      return std::ranges::any_of(written_, [&](const auto& of_operator) {
+        const auto before = of_steps.find(of_operator.first);
+        return of_operator.second.contains(tensor.storage) &&
+               (before == of_steps.end() || !before->second.contains(tensor.storage));
+      });
+    });
   }
+
+  /// Whether what comes behind the steps updates more, or otherwise.
+  bool others_later() const { return others_later_; }
 
   int Count(std::string_view name) const {
     const auto found = count_.find(name);
@@ -308,6 +312,19 @@ class OptimizerCalls {
   }
 
  private:
+  void Read(const Job& job, const std::vector<JobEvent>& events) {
+    Stage stage = Stage::kUnknown;
+    for (const JobEvent& event : events) {
+      if (event.kind == JobEvent::Kind::kStep) {
+        count_.clear();
+        written_.clear();
+      }
+      if (event.kind == JobEvent::Kind::kStage) stage = event.stage;
+      if (event.kind != JobEvent::Kind::kCall || stage != Stage::kOptimizer) continue;
+      Add(job, variant_.calls[event.index]);
+    }
+  }
+
   void Add(const Job& job, const CallRecord& call) {
     std::string_view op = job.strings[call.op];
     op.remove_prefix(std::min(op.size(), op.find('.') + 1));
@@ -325,6 +342,7 @@ class OptimizerCalls {
   }
 
   const Variant& variant_;
+  bool others_later_ = false;
   /// By an operator's name without the overload.
   std::map<std::string, int, std::less<>> count_;
   std::map<std::string, std::set<Storage>, std::less<>> written_;
@@ -344,6 +362,10 @@ CapturedOptimizer OptimizerOf(const Job& job, const Variant& variant) {
   if (!calls.AreAllOf({"_foreach_add_", "_foreach_mul_"})) return {};
   if (!calls.UpdatesAll("_foreach_add_")) return {};
   return {.name = calls.Count("_foreach_mul_") > 0 ? "sgd_momentum" : "sgd"};
+}
+
+bool TrainsOtherwiseLater(const Job& job, const Variant& variant) {
+  return OptimizerCalls(job, variant).others_later();
 }
 
 std::string WhyNotInBackward(const Job& job, const Variant& variant) {

@@ -18,6 +18,10 @@ struct CapturedOptimizer {
 };
 CapturedOptimizer OptimizerOf(const Job& job, const Variant& variant);
 
+/// Whether an optimizer behind the captured steps updates parameters that they do not update, or by
+/// other operators: a script that unfreezes its model, or changes its optimizer.
+bool TrainsOtherwiseLater(const Job& job, const Variant& variant);
+
 /// Why an optimizer cannot step inside the backward: gradients are used between the two. Empty if
 /// it can.
 std::string WhyNotInBackward(const Job& job, const Variant& variant);

@@ -49,6 +49,35 @@ Asked AskedBy(JobMaker maker, std::string_view optimizer, int steps = 5) {
 
 using Sizes = std::vector<Bytes>;
 
+/// SGD for the first steps, and AdamW for all parameters from a later one on.
+TEST(OptimizerOf, IsNoneWhereTheScriptChangesItsOptimizerLater) {
+  JobMaker maker;
+  const Storage parameter = maker.Parameter(10);
+  maker.BeginStep();
+  maker.Begin(Stage::kOptimizer);
+  const auto update = [&](std::string_view op) {
+    maker.Make(op, Always(1), {{Argument::List{Arg(maker.Floats(parameter, {Always(10)}))}}});
+    maker.last_call().fresh.clear();
+  };
+  update("aten._foreach_add_.List");
+  EXPECT_EQ(OptimizerOf(maker.job, maker.variant()).name, "sgd");
+  std::vector<JobEvent>& events = maker.variant().events;
+  const std::size_t captured = events.size();
+  maker.Begin(Stage::kOptimizer);
+  update("aten._foreach_lerp_.Scalar");
+  update("aten._foreach_addcdiv_.ScalarList");
+  Part part{.stage = Stage::kStep};
+  part.events.assign(events.begin() + static_cast<std::ptrdiff_t>(captured), events.end());
+  events.resize(captured);
+  maker.variant().later.push_back(std::move(part));
+  EXPECT_NE(OptimizerOf(maker.job, maker.variant()).name, "sgd");
+  // A change leaves out steps that it did not rewrite, and must say so: what is left may well fit.
+  ASSERT_TRUE(maker.job.not_followed.empty());
+  const Variant changed = JobEditor(maker.job, maker.variant(), "test").Take();
+  EXPECT_TRUE(changed.later.empty());
+  EXPECT_EQ(maker.job.not_followed.size(), 1U);
+}
+
 /// The loop has one parameter of 4000 bytes; its captured optimizer is nothing that exists.
 TEST(OptimizerOf, IsNoneWhereAPartOfTheParametersHasAnother) {
   JobMaker maker;

@@ -6,6 +6,9 @@
 namespace plimsoll {
 namespace {
 
+/// How often sizes that are assumed are drawn anew.
+int DrawsOf(const Setting& setting) { return HasDrawnSizes(*setting.job) ? kDraws : 0; }
+
 /// A run may differ from what is known by a little, whatever is known: a percent each way.
 constexpr double kMargin = 0.01;
 
@@ -176,30 +179,35 @@ class Observer {
 
 Result<Trial> Trial::Of(Setting setting) {
   Trial trial(std::move(setting));
-  if (const std::optional<Error> error = trial.AllocatesNothing()) return *error;
+  if (const std::optional<Error> error = AllocatesNothing(trial)) return *error;
   return trial;
 }
 
-std::optional<Error> Trial::AllocatesNothing() const {
-  if (!lowered().workload.requests.empty()) return std::nullopt;
-  return Error{.message = "the step allocates nothing", .file = setting_.job->file};
+std::optional<Error> AllocatesNothing(const Trial& trial) {
+  if (!trial.lowered().workload.requests.empty()) return std::nullopt;
+  return Error{.message = "the step allocates nothing", .file = trial.setting().job->file};
 }
 
-Lowered Trial::Lower(Estimate estimate) const {
+Lowered Trial::Lower(Estimate estimate, int draw) const {
+  // Each step has other sizes then, and what they leave reserved adds up over some steps.
+  const bool needs_more = draw > 0 && setting_.job->sequence.empty() && !setting_.steps_are_given;
+  const int steps = needs_more ? std::max(setting_.steps, kDrawnSteps) : setting_.steps;
   Lowered lowered = plimsoll::Lower(*setting_.job, setting_.variant(), setting_.gpu,
                                     {.batch = setting_.batch,
-                                     .steps = setting_.steps,
+                                     .steps = steps,
                                      .later = setting_.later,
                                      .torch = setting_.torch,
                                      .calibration = setting_.calibration.get(),
-                                     .estimate = estimate});
+                                     .estimate = estimate,
+                                     .draw = draw});
   // To make a request takes about as long as to serve two.
   work_ += 2 * static_cast<std::int64_t>(lowered.workload.requests.size());
   return lowered;
 }
 
 std::int64_t Trial::WorkToBeSure() const {
-  const std::int64_t replays = 2 + (setting_.AddressesMatter() ? std::int64_t{kShuffles} : 0);
+  const std::int64_t replays = 2 + (setting_.AddressesMatter() ? std::int64_t{kShuffles} : 0) +
+                               3 * std::int64_t{DrawsOf(setting_)};
   return replays * static_cast<std::int64_t>(lowered().workload.requests.size());
 }
 
@@ -320,6 +328,11 @@ bool Trial::FindSurelyFits() const {
       return false;
     }
   }
+  for (int draw = 1; draw <= DrawsOf(setting_); ++draw) {
+    if (drawn()[static_cast<std::size_t>(draw - 1)] <= room) continue;
+    AssumedDriver driver(nothing_recorded);
+    if (!Replay(Lower(Estimate::kLikely, draw), limits, driver).fits) return false;
+  }
   return true;
 }
 
@@ -344,6 +357,18 @@ const Trial::Spread& Trial::upper_spread() const {
   return *upper_spread_;
 }
 
+const std::vector<Bytes>& Trial::drawn() const {
+  if (drawn_) return *drawn_;
+  drawn_.emplace();
+  for (int draw = 1; draw <= DrawsOf(setting_); ++draw) {
+    const Lowered other = Lower(Estimate::kLikely, draw);
+    const Timeline nothing_recorded;
+    AssumedDriver driver(nothing_recorded);
+    drawn_->push_back(Replay(other, kUnlimitedDevice, driver).counters.peak_reserved);
+  }
+  return *drawn_;
+}
+
 const Peaks& Trial::upper_unlimited() const {
   if (lowered().certain) return unlimited();
   if (!upper_unlimited_) upper_unlimited_ = Run(upper(), kUnlimitedDevice);
@@ -361,7 +386,11 @@ Needs Trial::WithoutLimits() const {
     return range;
   };
   const Peaks& peaks = unlimited();
-  const Range likely = ends(spread());
+  Range likely = ends(spread());
+  for (const Bytes reserved : drawn()) {
+    likely.low = std::min(likely.low, reserved);
+    likely.high = std::max(likely.high, reserved);
+  }
   // What was not tried may lie as far beyond as half of what was.
   const Bytes beyond = (likely.high - likely.low) / 2;
   const Bytes high = std::max(likely.high + beyond, ends(upper_spread()).high);

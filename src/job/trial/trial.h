@@ -9,6 +9,7 @@
 #include "allocator/model/driver.h"
 #include "allocator/replay/replay.h"
 #include "base/result.h"
+#include "job/lowering/drawn_sizes.h"
 #include "job/lowering/lower.h"
 #include "job/trial/setting.h"
 
@@ -115,6 +116,14 @@ struct Peaks {
 inline constexpr DeviceLimits kUnlimitedDevice{.total = Bytes{1} << 50};
 /// Where a driver puts segments is tried in so many other ways, numbered from 1.
 inline constexpr std::uint64_t kShuffles = 6;
+/// Sizes that are assumed are drawn anew so often (DrawnSizes).
+inline constexpr int kDraws = 6;
+/// Over so many steps, where nobody says how many.
+inline constexpr int kDrawnSteps = 12;
+
+class Trial;
+/// Where the step allocates nothing.
+std::optional<Error> AllocatesNothing(const Trial& trial);
 
 /// Each part is computed when it is first asked for, and once. Not thread-safe, although methods
 /// are const: a trial belongs to one thread.
@@ -123,7 +132,6 @@ class Trial {
   explicit Trial(Setting setting) : setting_(std::move(setting)) {}
   /// An error where the step allocates nothing.
   static Result<Trial> Of(Setting setting);
-  std::optional<Error> AllocatesNothing() const;
 
   const Setting& setting() const { return setting_; }
   /// What is asked of the allocator, with workspaces as large as is likely.
@@ -142,6 +150,10 @@ class Trial {
   /// it may.
   bool lower_end_fits() const;
 
+  /// What is reserved without limits where sizes that are assumed are drawn anew; empty where
+  /// nothing is.
+  const std::vector<Bytes>& drawn() const;
+
   /// Without the ends of the ranges, which are most of the work.
   TrialResult Best() const;
   TrialResult WithRanges() const;
@@ -158,8 +170,7 @@ class Trial {
     Bytes usual = 0;
     std::vector<Bytes> elsewhere;
   };
-
-  Lowered Lower(Estimate estimate) const;
+  Lowered Lower(Estimate estimate, int draw = 0) const;
   /// With workspaces as large as they may be.
   const Lowered& upper() const;
   const Peaks& upper_unlimited() const;
@@ -183,6 +194,7 @@ class Trial {
   mutable std::optional<Peaks> upper_unlimited_;
   mutable std::optional<Spread> spread_;
   mutable std::optional<Spread> upper_spread_;
+  mutable std::optional<std::vector<Bytes>> drawn_;
   mutable std::optional<bool> surely_fits_;
   mutable std::optional<bool> lower_end_fits_;
   mutable std::int64_t work_ = 0;

@@ -47,12 +47,20 @@ std::vector<std::string> AccumulationCode(const Job& job, const Choice& choice,
     return {fmt::format("# in the script: {} accumulation step{}, batch_size={}", number,
                         number == 1 ? "" : "s", choice.batch)};
   }
+  const std::vector<GradientUse> uses = GradientUsesOf(job, VariantOf(job, choice));
+  const auto by_scaler = [](const GradientUse& use) { return use.by_scaler; };
+  const bool scales = std::ranges::any_of(uses, by_scaler);
+  const std::string loss = fmt::format("(criterion(model(x), y) / {})", number);
   std::vector<std::string> lines = {
       fmt::format("for i, (x, y) in enumerate(loader):  # batch_size={}", choice.batch),
-      fmt::format("    (criterion(model(x), y) / {}).backward()", number),
-      fmt::format("    if (i + 1) % {} == 0: optimizer.step(); optimizer.zero_grad()", number)};
-  if (const std::string line = GradientsUsedAt(job, VariantOf(job, choice)); !line.empty()) {
-    lines.push_back(fmt::format("    # {} goes into the `if`, before optimizer.step()", line));
+      fmt::format("    {}.backward()", scales ? "scaler.scale" + loss : loss),
+      fmt::format("    if (i + 1) % {} == 0: {}; optimizer.zero_grad()", number,
+                  scales ? "scaler.step(optimizer); scaler.update()" : "optimizer.step()")};
+  // A scaler that nothing follows unscales inside its own step.
+  if (std::ranges::all_of(uses, by_scaler)) return lines;
+  for (const GradientUse& use : uses) {
+    lines.push_back(fmt::format("    # {} goes into the `if`, before {}", use.at,
+                                scales ? "scaler.step(optimizer)" : "optimizer.step()"));
   }
   return lines;
 }
