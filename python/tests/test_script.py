@@ -663,6 +663,31 @@ def test_a_command_that_cannot_be(tmp_path: Path, words: str, said: str) -> None
     assert said in outcome.said
 
 
+COPIED = """
+import copy
+
+def made():
+    return nn.Sequential(nn.Linear(768, 3072), nn.GELU(), nn.Linear(3072, 768))
+
+layer = made()
+model = nn.Sequential(FIRST, SECOND).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(4):
+    x = torch.randn(batch, 16, 768).cuda()
+    model(x).square().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_layers_that_were_copied_are_like_those_made_anew(tmp_path: Path) -> None:
+    """nn.TransformerEncoder copies its layer."""
+    copied = COPIED.replace("FIRST", "copy.deepcopy(layer)").replace("SECOND", "layer")
+    anew = COPIED.replace("FIRST", "made()").replace("SECOND", "layer")
+    copied_step, step = (captured(tmp_path, text, "{batch}") for text in (copied, anew))
+    assert happenings(copied_step.document) == happenings(step.document)
+
+
 APPLIED = """
 import plimsoll
 way = {"batch": 16, "passes": PASSES, "set": {}, "levers": []}

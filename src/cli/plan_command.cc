@@ -55,7 +55,7 @@ struct PlanFlags {
 /// The same answer as a page, with the run of its first way.
 int WritePage(const std::string& path, const PlanRequest& request, const Plan& plan) {
   const Progress progress("predicting what is drawn");
-  const Result<PlannedRun> run = RunOf(request, ShownWay(plan).choice);
+  const Result<PlannedRun> run = RunOf(request, plan.Shown().choice);
   if (!run) return Complain(run.error());
   const Result<Trial> trial = Trial::Of(run->setting);
   if (!trial) return Complain(trial.error());
@@ -243,8 +243,9 @@ int RunPlan(const PlanFlags& flags) {
     const int written = WritePage(*flags.html, request, *plan);
     if (written != kFine) return written;
   }
-  if (!plan->Lasts()) return kNo;
-  return job->not_followed.empty() || flags.allow_unknown ? kFine : kUnknownAnswer;
+  const FitDecision decision = plan->Verdict().decision;
+  if (decision == FitDecision::kDoesNotFit) return kNo;
+  return decision == FitDecision::kFits || flags.allow_unknown ? kFine : kUnknownAnswer;
 }
 
 }  // namespace

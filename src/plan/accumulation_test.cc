@@ -69,6 +69,20 @@ TEST(Accumulation, APlanSplitsTheSamplesOfAScriptThatAccumulates) {
   for (const Way& way : ways) EXPECT_EQ(SamplesOf(job, way.choice), 64);
 }
 
+/// Other changes are offered with other numbers of micro-batches.
+TEST(Accumulation, AReasonWhyItStaysAsItIsNamesTheChangeBesideIt) {
+  const Job job = Captured(4);
+  const Result<Plan> plan = FindPlan(Ask(job, 64, TrialOf(job, 16).needs.reserved.high / 2));
+  ASSERT_TRUE(plan.ok()) << plan.error().ToLine();
+  const auto about = [](const std::string& reason) {
+    return reason.find("the script's accumulation stays as it is") != std::string::npos;
+  };
+  ASSERT_TRUE(std::ranges::any_of(plan->refused, about));
+  for (const std::string& reason : plan->refused) {
+    EXPECT_TRUE(!about(reason) || reason.starts_with("with activations on the host, ")) << reason;
+  }
+}
+
 TEST(Accumulation, SamplesNeedNotBeAMultipleOfTheScriptsOwnMicroBatches) {
   const Job job = Captured(4);
   const Result<Plan> plan = FindPlan(Ask(job, 6, Bytes{64} << 30));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "job/answer/predict.h"
 #include "plan/lever.h"
 #include "plan/planned_run.h"
 
@@ -100,10 +101,9 @@ Result<Way> Evaluator::EvaluateWhole(const Choice& choice) {
   return whole_.Get(KeyOf(choice, true), [&] { return EvaluateWholeAnew(choice); });
 }
 
-/// A change that leaves out a part of the job says so: what is left may fit, and the job not.
-void Evaluator::NoneThatIsPartlyKnown(const Trial& trial, Way& way) const {
-  if (trial.setting().job->not_followed.size() <= request_.job.not_followed.size()) return;
-  way.trial.fits = way.trial.surely_fits = false;
+/// A change that leaves out a part of the job notes it there.
+bool Evaluator::LeavesOutParts(const Trial& trial) const {
+  return trial.setting().job->not_followed.size() > request_.job.not_followed.size();
 }
 
 Result<Way> Evaluator::EvaluateAnew(const Choice& choice) {
@@ -116,8 +116,8 @@ Result<Way> Evaluator::EvaluateAnew(const Choice& choice) {
   Way way{.choice = choice,
           .samples = SamplesOf(request_.job, choice),
           .trial = trial->Best(),
-          .work = trial->work() + WorkToTime()};
-  NoneThatIsPartlyKnown(*trial, way);
+          .work = trial->work() + WorkToTime(),
+          .leaves_out_parts = LeavesOutParts(*trial)};
   work_ += way.work;
   const double further = MicroBatchesOf(request_.job, choice) - steps->micro_batches;
   if (further > 0) {
@@ -140,8 +140,9 @@ Result<Way> Evaluator::EvaluateWholeAnew(const Choice& choice) {
           .samples = SamplesOf(request_.job, choice),
           .trial = trial->WithRanges(),
           .work = trial->work(),
-          .leak = LeakOf(*trial)};
-  NoneThatIsPartlyKnown(*trial, way);
+          .leak = LeakOf(*trial),
+          .not_followed = NotFollowedBy(trial->setting()),
+          .leaves_out_parts = LeavesOutParts(*trial)};
   work_ += way.work;
   AddWaiting(way);
   return way;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "job/answer/growth.h"
 #include "job/trial/trial.h"
@@ -24,10 +25,15 @@ struct Way {
   std::int64_t work = 0;
   /// The leak that ends the job. Set by EvaluateWhole alone.
   std::optional<Growth> leak = {};
+  /// What was not followed of the job with these changes. Set by EvaluateWhole alone.
+  std::vector<NotFollowed> not_followed = {};
+  /// A change leaves out a part of the job: the rest may fit, and the job not.
+  bool leaves_out_parts = false;
 
-  /// Even if everything takes as much as it may, and likely without giving cached memory back to
-  /// ask for it again.
-  bool SurelyFits() const { return trial.surely_fits && trial.KeepsItsCache(); }
+  /// All of it, even if everything takes as much as it may.
+  bool FitsForCertain() const { return trial.surely_fits && !leaves_out_parts; }
+  /// And likely without giving cached memory back to ask for it again.
+  bool SurelyFits() const { return FitsForCertain() && trial.KeepsItsCache(); }
   double SamplesPerSecond() const {
     return trial.step_us > 0 ? 1e6 * double(samples) / trial.step_us : 0;
   }
@@ -73,7 +79,7 @@ class Evaluator {
   Result<Steps> Accumulated(const Choice& choice, int micro_batches);
   Result<Changed> JobFor(const Choice& choice);
   Result<Changed> Rewritten(const Choice& choice) const;
-  void NoneThatIsPartlyKnown(const Trial& trial, Way& way) const;
+  bool LeavesOutParts(const Trial& trial) const;
   Result<Way> EvaluateAnew(const Choice& choice);
   Result<Way> EvaluateWholeAnew(const Choice& choice);
   Result<Setting> SettingFor(const Changed& job, const Choice& choice) const;

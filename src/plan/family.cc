@@ -1,9 +1,12 @@
 #include "plan/family.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "base/parallel.h"
+#include "plan/planned_run.h"
 #include "plan/standings.h"
 
 namespace plimsoll {
@@ -114,9 +117,27 @@ Choice WithLever(const PlanRequest& request, const Choice& choice, const PlanLev
   return other;
 }
 
-bool CannotBeDone(const Choice& choice, const Error& error, std::set<std::string>& refused) {
+namespace {
+
+/// Micro-batches that can be split as captured may differ beside another change: with which one.
+std::string ReasonOf(const Job& job, const Choice& choice, const Error& error) {
+  if (CannotAccumulate(job)) return error.message;
+  for (const auto& [lever, value] : LeversOf(choice)) {
+    if (lever->rewrite == nullptr || lever == &kAccumulationLever) continue;
+    const Result<Job> changed = JobOf(job, Choice{}.With(lever->name, *value));
+    const std::optional<Error> why = changed ? CannotAccumulate(*changed) : std::nullopt;
+    if (!why || why->message != error.message) continue;
+    return fmt::format("with {}, {}", lever->describe(job, choice, *value), error.message);
+  }
+  return error.message;
+}
+
+}  // namespace
+
+bool CannotBeDone(const Job& job, const Choice& choice, const Error& error,
+                  std::set<std::string>& refused) {
   if (choice.set.empty()) return false;
-  refused.insert(error.message);
+  refused.insert(ReasonOf(job, choice, error));
   return true;
 }
 
@@ -141,7 +162,7 @@ Result<Families> FamiliesOf(const PlanRequest& request, Numerics least, Numerics
       ++left_out;
     } else if (*times[i]) {
       families.push_back({choices[i], **times[i] / double(SamplesOf(request.job, choices[i]))});
-    } else if (!CannotBeDone(choices[i], times[i]->error(), refused)) {
+    } else if (!CannotBeDone(request.job, choices[i], times[i]->error(), refused)) {
       return times[i]->error();
     }
   }

@@ -51,6 +51,7 @@ Numerics NumericsOfFamily(const PlanRequest& request, const Choice& base);
 
 /// A lever that this job does not allow is left out, and the reason is told. An error without any
 /// lever is one of the job.
-bool CannotBeDone(const Choice& choice, const Error& error, std::set<std::string>& refused);
+bool CannotBeDone(const Job& job, const Choice& choice, const Error& error,
+                  std::set<std::string>& refused);
 
 }  // namespace plimsoll

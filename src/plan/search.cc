@@ -66,7 +66,7 @@ class Search {
     if (std::optional<Error> error = MakeWhole(plan)) return *error;
     if (PutLeaksLast(plan)) FindWorth(plan);
     if (std::optional<Error> error = MakeRestWhole(plan)) return *error;
-    if (plan.closest) FindCard(plan);
+    if (plan.closest && !plan.closest->leaves_out_parts) FindCard(plan);
     plan.refused.assign(refused_.begin(), refused_.end());
     plan.evaluations = evaluator_.evaluations();
     plan.work = evaluator_.work();
@@ -153,7 +153,7 @@ class Search {
       for (const Choice& choice : {smallest, recomputed}) {
         const Result<Way> way = evaluator_.Evaluate(choice);
         if (way) Keep(*way);
-        if (!way && !CannotBeDone(choice, way.error(), refused_)) return way.error();
+        if (!way && !CannotBeDone(request_.job, choice, way.error(), refused_)) return way.error();
       }
       if (standings_.Best() != Standings::kNone) return std::nullopt;
     }
@@ -191,7 +191,9 @@ class Search {
           },
           evaluator_.Threads());
       for (std::size_t k = 0; k < now.size(); ++k) {
-        if (failed[k] && !CannotBeDone(now[k]->base, *failed[k], refused_)) return failed[k];
+        if (failed[k] && !CannotBeDone(request_.job, now[k]->base, *failed[k], refused_)) {
+          return failed[k];
+        }
         budget_.Spend(budgets[k].used());
         for (Way& outcome : found[k]) Keep(std::move(outcome));
       }
@@ -409,6 +411,17 @@ class Search {
 };
 
 }  // namespace
+
+FitVerdict Plan::Verdict() const {
+  const Way& way = Shown();
+  if (way.leak || !way.trial.lower_end_fits) return {FitDecision::kDoesNotFit};
+  std::vector<NotFollowed> unknown = way.not_followed;
+  if (!way.trial.surely_fits) {
+    unknown.push_back({.what = "no configuration is certain to fit"});
+  }
+  if (unknown.empty()) return {FitDecision::kFits};
+  return {FitDecision::kUnknown, std::move(unknown)};
+}
 
 Result<Plan> FindPlan(const PlanRequest& request) {
   if (request.gpus > kMostRanks) {

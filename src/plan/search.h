@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "job/answer/verdict.h"
 #include "plan/evaluate.h"
 #include "plan/lever.h"
 
@@ -51,6 +52,9 @@ struct Plan {
 
   /// Whether a configuration fits and trains without end.
   bool Lasts() const { return !ways.empty() && !ways.front().leak; }
+  /// What the answer is about.
+  const Way& Shown() const { return ways.empty() ? *closest : ways.front(); }
+  FitVerdict Verdict() const;
 };
 
 Result<Plan> FindPlan(const PlanRequest& request);

@@ -9,6 +9,7 @@
 #include "base/nightly_for_tests.h"
 #include "files/input.h"
 #include "job/file/step_file.h"
+#include "job/lowering/job_for_tests.h"
 #include "job/rules/calibration.h"
 #include "job/transforms/checkpoint.h"
 #include "plan/checkpoint_model.h"
@@ -18,6 +19,11 @@
 
 namespace plimsoll::search_test {
 namespace {
+
+using testing_job::Always;
+using testing_job::Each;
+using testing_job::JobMaker;
+using testing_job::kMiBOfFloats;
 
 Job ReadIt(const std::string& name) {
   return *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/steps/" + name + ".step.json.gz"));
@@ -106,6 +112,47 @@ TEST(PlanTest, SaysWhatComesClosestAndWhichCardWouldDo) {
   EXPECT_LT(plan.closest->trial.needs.device.high, plan.as_captured.trial.needs.device.low);
   ASSERT_TRUE(plan.smallest_card.has_value());
   EXPECT_GT(plan.smallest_card->memory, Bytes{2} << 30);
+}
+
+/// Three steps of SGD, and AdamW from a later one on. Each sample takes 8 MiB.
+JobMaker OtherOptimizerLater() {
+  JobMaker maker;
+  const Storage weight = maker.Parameter(1000);
+  const auto update = [&](std::string_view op) {
+    maker.Begin(Stage::kOptimizer);
+    maker.Make(op, Always(1), {{Argument::List{Arg(maker.Floats(weight, {Always(1000)}))}}});
+    maker.last_call().fresh.clear();
+  };
+  for (int step = 0; step < 3; ++step) {
+    maker.BeginStep();
+    maker.Begin(Stage::kForward);
+    const Storage activation = maker.Make("aten.relu.default", Each(8 * kMiBOfFloats));
+    maker.Begin(Stage::kBackward);
+    const Storage gradient = maker.Make("aten.mul.Tensor", Always(1000), {}, 1);
+    maker.Label(Category::kGradients, gradient);
+    maker.Free(activation);
+    update("aten._foreach_add_.List");
+    maker.Free(gradient);
+  }
+  maker.BeginPart({.stage = Stage::kStep});
+  update("aten._foreach_lerp_.Scalar");
+  update("aten._foreach_addcdiv_.ScalarList");
+  return maker;
+}
+
+/// Micro-batches are those of the captured steps: what the later ones take with them is not known.
+TEST(PlanTest, IsUnknownWhereWhatFitsLeavesOutAPartOfTheJob) {
+  const JobMaker maker = OtherOptimizerLater();
+  const auto within = [&](Bytes limit) {
+    return Find(
+        {.job = maker.job, .gpu = *FindGpu("H200"), .options = {.limit = limit}, .samples = 64});
+  };
+  EXPECT_EQ(within(Bytes{1} << 30).Verdict().decision, FitDecision::kFits);
+  const Plan plan = within(Bytes{256} << 20);
+  EXPECT_TRUE(plan.ways.empty());
+  EXPECT_EQ(plan.Verdict().decision, FitDecision::kUnknown);
+  EXPECT_FALSE(plan.smallest_card.has_value());
+  EXPECT_EQ(within(Bytes{4} << 20).Verdict().decision, FitDecision::kDoesNotFit);
 }
 
 /// Every number of passes and of first blocks, against what the search finds.

@@ -39,7 +39,7 @@ Json WayJson(const PlanRequest& request, const Way& way) {
           {"reserved", RangeJson(way.trial.needs.reserved)},
           {"device", RangeJson(way.trial.needs.device)},
           {"room", way.trial.room},
-          {"fits", way.trial.fits && !way.leak},
+          {"fits", way.trial.fits && !way.leaves_out_parts && !way.leak},
           {"surely_fits", way.SurelyFits() && !way.leak},
           {"growth", way.leak ? GrowthJson(*way.leak) : Json(nullptr)},
           {"step_us", std::llround(way.trial.step_us)},
@@ -94,11 +94,8 @@ std::string PlanJson(const PlanRequest& request, const Plan& plan) {
        {"growth",
         plan.ways.empty() || plan.Lasts() ? Json(nullptr) : GrowthJson(*plan.ways.front().leak)},
        {"smallest_card", plan.smallest_card ? Json(plan.smallest_card->name) : Json(nullptr)},
-       {"verdict", !plan.Lasts()                      ? "does_not_fit"
-                   : request.job.not_followed.empty() ? "fits"
-                                                      : "unknown"},
-       {"unknown",
-        NotFollowedJson(plan.Lasts() ? request.job.not_followed : std::vector<NotFollowed>())},
+       {"verdict", DecisionName(plan.Verdict().decision)},
+       {"unknown", NotFollowedJson(plan.Verdict().unknown)},
        {"evaluations", plan.evaluations},
        {"combinations", plan.combinations},
        {"left_out", plan.left_out},

@@ -8,16 +8,12 @@
 
 namespace plimsoll {
 
-const Way& ShownWay(const Plan& plan) {
-  return plan.ways.empty() ? *plan.closest : plan.ways.front();
-}
-
 PageContent PlanPage(const PlanRequest& request, const Plan& plan, const Prediction& prediction,
                      const History& history, int micro_batches) {
   PageContent page = RunPage({.prediction = prediction}, history, "planned");
   page.explanation.verdict = PlanVerdict(request, plan);
   std::vector<std::string> notes = PlanNotes(request, plan, "those that are not drawn pale");
-  if (const int all = MicroBatchesOf(request.job, ShownWay(plan).choice); all > micro_batches) {
+  if (const int all = MicroBatchesOf(request.job, plan.Shown().choice); all > micro_batches) {
     notes.push_back(fmt::format(
         "the run below has {} of the {} micro-batches of each step: the others repeat the last",
         micro_batches, all));

@@ -100,12 +100,32 @@ std::string OtherSamples(const PlanRequest& request) {
                      request.samples);
 }
 
-std::string NothingFits(const PlanRequest& request, const Way& closest,
-                        const std::optional<Gpu>& smallest_card) {
-  std::string text = fmt::format("{} fits on {}: with {}, what comes closest takes up to {}",
-                                 closest.trial.fits ? "Nothing surely" : "Nothing", Cards(request),
-                                 SamplesAStep(request.job, closest.choice),
-                                 FormatBytes(Counted(request, closest).high));
+/// "Nothing fits on an RTX 3060: ... what comes closest takes up to"
+std::string Closest(const PlanRequest& request, const Plan& plan) {
+  const Way& closest = *plan.closest;
+  const std::string cards = Cards(request);
+  const std::string samples = SamplesAStep(request.job, closest.choice);
+  switch (plan.Verdict().decision) {
+    case FitDecision::kFits:
+      return fmt::format(
+          "Fits on {} only by giving cached memory back while it trains: with {}, "
+          "it would reserve up to",
+          cards, samples);
+    case FitDecision::kUnknown:
+      return fmt::format(
+          "Unknown whether anything fits on {}{}: with {}, what comes closest takes up to", cards,
+          closest.not_followed.empty() ? "" : ", since " + TextOf(closest.not_followed.front()),
+          samples);
+    case FitDecision::kDoesNotFit:
+      break;
+  }
+  return fmt::format("Nothing fits on {}: with {}, what comes closest takes up to", cards, samples);
+}
+
+std::string NothingFits(const PlanRequest& request, const Plan& plan) {
+  const std::optional<Gpu>& smallest_card = plan.smallest_card;
+  std::string text = fmt::format("{} {}", Closest(request, plan),
+                                 FormatBytes(Counted(request, *plan.closest).high));
   if (request.options.limit) {
     return text + fmt::format(" of reserved memory, and PyTorch may hold {}.",
                               FormatBytes(*request.options.limit));
@@ -119,7 +139,7 @@ std::string NothingFits(const PlanRequest& request, const Way& closest,
 }
 
 std::string Decision(const PlanRequest& request, const Plan& plan) {
-  if (plan.ways.empty()) return NothingFits(request, *plan.closest, plan.smallest_card);
+  if (plan.ways.empty()) return NothingFits(request, plan);
   const Way& best = plan.ways.front();
   const std::string cards = Cards(request);
   const std::string samples = SamplesAStep(request.job, best.choice);
@@ -249,9 +269,9 @@ std::string PlanText(const PlanRequest& request, const Plan& plan, bool explain,
                      const TextStyle& style) {
   Writer w(style);
   w.Headline(PlanVerdict(request, plan));
-  if (plan.Lasts() && !request.job.not_followed.empty()) {
-    w.Wrapped(fmt::format("Unknown whether it fits: {}.", TextOf(request.job.not_followed.front())),
-              "", "");
+  const FitVerdict verdict = plan.Verdict();
+  if (plan.Lasts() && !verdict.unknown.empty()) {
+    w.Wrapped(fmt::format("Unknown whether it fits: {}.", TextOf(verdict.unknown.front())), "", "");
   }
   if (!plan.ways.empty()) {
     w.Line();

@@ -150,6 +150,9 @@ class WayReader {
     if (kind == "zero2") way_.shard = Shard::kGradients;
     if (kind == "zero1" || kind == "zero2") return true;
     if (kind == "fsdp") return TakeSharding(value);
+    TORCH_CHECK(kind != "mesh", Printable(path_),
+                ": this way is a mesh, several kinds of parallelism together, which the trainer "
+                "does not do; choose another way of the plan");
     if (kind != "pipeline") Fail("\"parallel\" is '" + kind + "', which is not known here");
     way_.stages = way_.ranks;
     way_.chunks = std::max(1, NumberIn(value, "chunks"));

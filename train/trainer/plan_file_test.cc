@@ -77,6 +77,7 @@ TEST_F(PlanFile, HasPipelines) {
 TEST_F(PlanFile, RefusesAWayOfSeveralRanksThatItDoesNotKnow) {
   const std::pair<std::string, std::string> cases[] = {
       {R"({"kind": "tensor", "ranks": 2})", "tensor"},
+      {R"({"kind": "mesh", "ranks": 4})", "choose another way"},
       {R"({"kind": "zero2", "ranks": 0})", "how many ranks"},
       {R"({"kind": "zero2", "ranks": -2})", "how many ranks"},
       {R"({"kind": "zero2"})", "how many ranks"},

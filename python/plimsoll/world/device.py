@@ -140,7 +140,12 @@ def _cuda_answers(gpu: str) -> list[Patch]:
 def _fake_tensors_stay_fake() -> list[Patch]:
     # Else `torch.tensor(0, device="cuda")`, as in BatchNorm, is a real allocation wherever CUDA
     # says that it is there; releases up to 2.11 also make a real tensor to wake the device.
-    patches = [Patch(FakeTensorMode, "avoid_device_init", property(lambda self: True))]
+    patches = [
+        Patch(FakeTensorMode, "avoid_device_init", property(lambda self: True)),
+        # A copy of a tensor, as nn.TransformerEncoder makes of its layer, is of the same mode:
+        # torch copies the mode with it, and operators then take its views for real tensors.
+        Patch(FakeTensorMode, "__deepcopy__", lambda self, memo: self),
+    ]
     for name in ("init_gpu_context", "init_cuda_context"):
         if hasattr(fake_tensor, name):
             patches.append(Patch(fake_tensor, name, _answer(None)))

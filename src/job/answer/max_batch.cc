@@ -110,8 +110,7 @@ std::int64_t TriedAtOnce(std::int64_t work) {
 
 class BatchSearch {
  public:
-  explicit BatchSearch(const RankSet& ranks)
-      : ranks_(ranks) {
+  explicit BatchSearch(const RankSet& ranks) : ranks_(ranks) {
     MeasureAtOne();
     tried_ = TriedAtOnce(work_at_one_);
   }

@@ -14,9 +14,8 @@ std::optional<RepeatedRequests> FindRepeated(const std::vector<Request>& request
   const bool alike = begin.blocks - before.blocks == shift &&
                      begin.requests - before.requests == end.requests - begin.requests;
   if (!alike) return std::nullopt;
-  RepeatedRequests found{.begin = begin.requests,
-                         .end = end.requests,
-                         .shift = static_cast<std::uint32_t>(shift)};
+  RepeatedRequests found{
+      .begin = begin.requests, .end = end.requests, .shift = static_cast<std::uint32_t>(shift)};
   std::int64_t held = 0;
   for (std::size_t i = begin.requests; i < end.requests; ++i) {
     const Request& now = requests[i];

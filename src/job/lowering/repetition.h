@@ -69,8 +69,8 @@ class Repetition {
   bool BothStay(const std::pair<Storage, Storage>& pair) const;
   void FindLeftOver(std::size_t storages, const std::vector<JobEvent>& events,
                     const EventSpan& before, const EventSpan& last);
-  void FindLetGo(std::size_t storages, const std::vector<JobEvent>& events,
-                 const EventSpan& before, const EventSpan& last);
+  void FindLetGo(std::size_t storages, const std::vector<JobEvent>& events, const EventSpan& before,
+                 const EventSpan& last);
   void NoteKept(int number);
   void NoteKeptBefore(const std::unordered_set<Storage>& kept);
   void Lose(Storage storage, std::int64_t step);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace plimsoll {
@@ -73,11 +75,22 @@ bool HasGraph(const Variant& variant, const Part& part) {
   return graph;
 }
 
+/// The part that does the same for the next batch of the loop: a loop may fetch each batch in a
+/// part of its own. Nothing behind the last one.
+std::optional<std::size_t> NextRound(const Variant& variant, std::size_t part) {
+  const std::size_t made = MadeInPart(variant, variant.later[part]).size();
+  for (std::size_t i = part + 1; i < variant.later.size() && IsBatch(variant.later[i]); ++i) {
+    if (MadeInPart(variant, variant.later[i]).size() == made) return i;
+  }
+  return std::nullopt;
+}
+
 /// Of a batch: what was made in it and is there when the next has run. Of the last nobody saw that:
 /// it is what the one before it has in the same place.
 std::set<Storage> KeptOfBatches(const Variant& variant) {
   std::set<Storage> kept;
-  std::set<std::size_t> places;
+  // By the number of storages that a part makes.
+  std::map<std::size_t, std::set<std::size_t>> places;
   for (std::size_t i = 0; i < variant.later.size(); ++i) {
     const Part& part = variant.later[i];
     if (!IsBatch(part)) {
@@ -85,16 +98,15 @@ std::set<Storage> KeptOfBatches(const Variant& variant) {
       continue;
     }
     const std::vector<Storage> made = MadeInPart(variant, part);
-    const bool followed = i + 1 < variant.later.size() && IsBatch(variant.later[i + 1]);
+    const std::optional<std::size_t> next = NextRound(variant, i);
     std::set<Storage> freed = FreedIn(part);
-    if (followed) freed.merge(FreedIn(variant.later[i + 1]));
-    std::set<std::size_t> of_this;
+    for (std::size_t k = i + 1; next && k <= *next; ++k) freed.merge(FreedIn(variant.later[k]));
+    const std::set<std::size_t> before = std::exchange(places[made.size()], {});
     for (std::size_t place = 0; place < made.size(); ++place) {
-      if (freed.contains(made[place]) || (!followed && !places.contains(place))) continue;
+      if (freed.contains(made[place]) || (!next && !before.contains(place))) continue;
       kept.insert(made[place]);
-      of_this.insert(place);
+      places[made.size()].insert(place);
     }
-    places = std::move(of_this);
   }
   return kept;
 }

@@ -57,6 +57,25 @@ TEST(Evaluation, OutputsOfABatchGoToTheHost) {
   EXPECT_EQ(Requests(keeps, KeepOutputsOnHost(keeps.variant())), batch + " " + batch + " " + batch);
 }
 
+/// A variable has the output until the next one is there.
+TEST(Evaluation, AnOutputOfALoopThatFetchesInPartsOfItsOwnIsNotKept) {
+  JobMaker maker;
+  maker.BeginStep();
+  Storage input = 0, output = 0;
+  for (int i = 0; i < 3; ++i) {
+    maker.BeginPart({.stage = Stage::kEvaluation});
+    const Storage fetched = maker.Make("aten._to_copy.default", Each(10));
+    if (input != 0) maker.Free(input);
+    input = fetched;
+    maker.BeginPart({.stage = Stage::kEvaluation});
+    maker.Free(maker.Make("aten.relu.default", Each(10)));
+    const Storage computed = maker.Make("aten.relu.default", Each(100));
+    if (output != 0) maker.Free(output);
+    output = computed;
+  }
+  EXPECT_FALSE(EvaluationKeepsOutputs(maker.variant()));
+}
+
 TEST(Evaluation, WhatIsComputedOfThemAloneIsThereToo) {
   JobMaker keeps = Evaluates(false, true);
   const Storage first = keeps.last_call().fresh[0].storage;

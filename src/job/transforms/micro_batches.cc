@@ -114,7 +114,8 @@ void LoopStorages::FindGradients(const std::vector<MicroBatch>& micro_batches) {
     for (std::size_t i = one.begin; i < one.backward_end; ++i) {
       const JobEvent& event = variant_.events[i];
       if (event.kind == JobEvent::Kind::kCall) {
-        for (const NewStorage& fresh : variant_.calls[event.index].fresh) made.Insert(fresh.storage);
+        for (const NewStorage& fresh : variant_.calls[event.index].fresh)
+          made.Insert(fresh.storage);
       }
       if (event.kind == JobEvent::Kind::kFree && made.contains(event.index)) {
         gradients_.Erase(event.index);

@@ -8,6 +8,7 @@
 #include "job/file/step_file.h"
 #include "job/rules/calibration.h"
 #include "job/transforms/accumulate.h"
+#include "job/transforms/resplit.h"
 #include "job/trial/trial.h"
 
 namespace plimsoll::repeated_micro_batches_test {
@@ -19,6 +20,9 @@ struct Run {
   std::string job;
   std::string gpu = "H200";
   PredictOptions options = {};
+  int micro_batches = kMicroBatches;
+  /// Whether the script accumulates, over so many micro-batches.
+  int captured = 1;
 };
 
 Job ReadCaptured(const std::string& name) {
@@ -27,8 +31,14 @@ Job ReadCaptured(const std::string& name) {
 
 Trial TrialOf(const Run& run, std::size_t most_events) {
   Job job = ReadCaptured(run.job);
-  job.variants.front() =
-      AddAccumulation(job, job.variants.front(), kMicroBatches, most_events);
+  Variant& variant = job.variants.front();
+  if (run.captured > 1) {
+    variant = AddAccumulation(job, variant, run.captured);
+    EXPECT_EQ(CannotResplit(job, variant), std::nullopt);
+    variant = Resplit(job, variant, run.micro_batches, most_events);
+  } else {
+    variant = AddAccumulation(job, variant, run.micro_batches, most_events);
+  }
   PredictOptions options = run.options;
   options.calibration = Calibration::BuiltIn(run.gpu);
   Result<Setting> setting = MakeSetting(job, *FindGpu(run.gpu), options);
@@ -51,13 +61,14 @@ void ExpectSame(const Peaks& repeated, const Peaks& written) {
 }
 
 void ExpectSame(const Run& run) {
-  SCOPED_TRACE(run.job + " " + run.options.conf);
+  SCOPED_TRACE(testing::Message() << run.job << " " << run.options.conf << " of "
+                                  << run.micro_batches << " from " << run.captured);
   const Trial repeated = TrialOf(run, 0);
   const Trial written = TrialOf(run, kMostEventsWritten);
   EXPECT_EQ(repeated.setting().job->notes.size(), written.setting().job->notes.size() + 1);
   EXPECT_EQ(repeated.lowered().not_repeated, 0);
   EXPECT_FALSE(repeated.lowered().workload.repeats.empty());
-  EXPECT_LT(3 * repeated.lowered().blocks.size(), written.lowered().blocks.size());
+  EXPECT_LT(repeated.lowered().blocks.size(), written.lowered().blocks.size());
   ExpectSame(repeated.unlimited(), written.unlimited());
   ExpectSame(repeated.decided(), written.decided());
   const TrialResult shown = repeated.WithRanges();
@@ -77,6 +88,32 @@ TEST_P(RepeatedMicroBatches, TakeWhatWrittenOnesTake) {
   ExpectSame({.job = GetParam(), .options = {.batch = 8}});
 }
 
+TEST_P(RepeatedMicroBatches, HoweverManyThereAre) {
+  for (const int micro_batches : {8, 16}) {
+    ExpectSame({.job = GetParam(), .options = {.batch = 4}, .micro_batches = micro_batches});
+  }
+}
+
+/// None of so few is left to be repeated.
+TEST_P(RepeatedMicroBatches, OfFewEachIsWritten) {
+  const Run run{.job = GetParam(), .options = {.batch = 4}, .micro_batches = 4};
+  const Trial repeated = TrialOf(run, 0);
+  const Trial written = TrialOf(run, kMostEventsWritten);
+  ExpectSame(repeated.decided(), written.decided());
+  EXPECT_EQ(repeated.Best().step_us, written.Best().step_us);
+}
+
+TEST_P(RepeatedMicroBatches, OfAScriptThatAccumulates) {
+  for (const int captured : {2, 3}) {
+    for (const int micro_batches : {8, 16}) {
+      ExpectSame({.job = GetParam(),
+                  .options = {.batch = 4},
+                  .micro_batches = micro_batches,
+                  .captured = captured});
+    }
+  }
+}
+
 TEST_P(RepeatedMicroBatches, InReleasesThatBreakTiesOtherwise) {
   for (const TorchVersion torch : {TorchVersion{2, 11}, TorchVersion{2, 12}, TorchVersion{2, 13}}) {
     ExpectSame({.job = GetParam(), .options = {.batch = 4, .torch = torch}});
@@ -84,8 +121,8 @@ TEST_P(RepeatedMicroBatches, InReleasesThatBreakTiesOtherwise) {
 }
 
 TEST_P(RepeatedMicroBatches, UnderSettingsOfTheAllocator) {
-  for (const char* conf : {"expandable_segments:True", "max_split_size_mb:64",
-                           "garbage_collection_threshold:0.6"}) {
+  for (const char* conf :
+       {"expandable_segments:True", "max_split_size_mb:64", "garbage_collection_threshold:0.6"}) {
     ExpectSame({.job = GetParam(), .options = {.batch = 4, .conf = conf, .limit = 2 * kGiB}});
   }
 }

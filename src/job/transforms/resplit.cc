@@ -184,12 +184,14 @@ class Resplitter {
     std::size_t step = 0;
     std::size_t i = 0;
     while (i < old_.events.size()) {
-      const bool last = step < steps_.size() && i == EndOfKept(steps_[step]);
+      if (step < steps_.size() && i == LastKept(steps_[step]).begin) HoldAsTheLast(steps_[step]);
+      const bool last = step < steps_.size() && i == LastKept(steps_[step]).end;
       if (!last) {
         Copy(old_.events[i++]);
         continue;
       }
       const StepSpans& spans = steps_[step++];
+      held_.clear();
       LeaveOut(spans);
       Repeat(spans);
       i = spans.back().end;
@@ -201,8 +203,31 @@ class Resplitter {
   std::size_t written() const { return written_; }
 
  private:
-  std::size_t EndOfKept(const StepSpans& spans) const {
-    return spans[std::min(wanted_, spans.size()) - 1].end;
+  const MicroBatchSpan& LastKept(const StepSpans& spans) const {
+    return spans[std::min(wanted_, spans.size()) - 1];
+  }
+
+  /// What a micro-batch leaves that is not the last: it frees its batch before the next one comes.
+  /// The last of a step keeps its batch while the optimizer runs. By the numbers of the last.
+  std::map<Storage, Storage> FreedUnlessLast(const MicroBatchSpan& other,
+                                             const MicroBatchSpan& last) const {
+    std::map<Storage, Storage> freed;
+    const std::set<Storage> by_other = FreedIn(old_, other), by_last = FreedIn(old_, last);
+    const Origins of_last = OriginsIn(old_, last);
+    for (const auto& [origin, storage] : OriginsIn(old_, other)) {
+      const auto found = of_last.find(origin);
+      if (found == of_last.end() || !by_other.contains(storage)) continue;
+      if (!by_last.contains(found->second)) freed[found->second] = storage;
+    }
+    return freed;
+  }
+
+  /// Where micro-batches are left out, the last that stays frees no more than the last of all.
+  void HoldAsTheLast(const StepSpans& spans) {
+    if (wanted_ >= spans.size()) return;
+    for (const auto& [of_last, storage] : FreedUnlessLast(LastKept(spans), spans.back())) {
+      held_.insert(storage);
+    }
   }
 
   /// The last micro-batch that stays takes the place of the last one of all.
@@ -225,13 +250,20 @@ class Resplitter {
     const Origins left = OriginsIn(old_, spans[spans.size() - 2]);
     const Origins made = OriginsIn(old_, last);
     const std::set<Storage> freed = FreedIn(old_, last);
+    const std::map<Storage, Storage> batch = FreedUnlessLast(spans[spans.size() - 2], last);
     std::vector<Storage> of_this;
     for (std::size_t n = spans.size(); n < wanted_; ++n) {
+      for (const auto& [of_last, storage] : batch) Free(Now(of_last));
       // By the numbers of the span that is repeated. Gradients are no leftovers.
       std::map<Storage, Storage> before;
       for (const auto& [origin, storage] : left) {
         const auto found = made.find(origin);
-        if (found != made.end() && freed.contains(storage)) before[storage] = Now(found->second);
+        if (found == made.end()) continue;
+        if (freed.contains(storage)) {
+          before[storage] = Now(found->second);
+        } else if (!batch.contains(found->second)) {
+          freed_with_[storage].push_back(Now(found->second));
+        }
       }
       const std::vector<Storage> of_one_before = std::exchange(of_this, {});
       for (const auto& [origin, storage] : made) {
@@ -262,16 +294,25 @@ class Resplitter {
     switch (event.kind) {
       case JobEvent::Kind::kCall:
         return CopyCall(old_.calls[event.index]);
-      case JobEvent::Kind::kFree: {
-        const Storage storage = Now(event.index);
-        if (storage != kElsewhere && freed_.insert(storage).second) edit_.Free(storage);
-        return;
-      }
+      case JobEvent::Kind::kFree:
+        return CopyFree(event.index);
       case JobEvent::Kind::kLabel:
         return edit_.Label(Now(event.index), event.category);
       default:
         return edit_.Copy(event);
     }
+  }
+
+  void CopyFree(Storage storage) {
+    if (held_.contains(storage)) return;
+    Free(Now(storage));
+    if (const auto found = freed_with_.find(storage); found != freed_with_.end()) {
+      for (const Storage other : found->second) Free(other);
+    }
+  }
+
+  void Free(Storage storage) {
+    if (storage != kElsewhere && freed_.insert(storage).second) edit_.Free(storage);
   }
 
   void CopyCall(CallRecord call) {
@@ -292,6 +333,11 @@ class Resplitter {
   /// What stands for a storage of the capture now; kElsewhere where nothing does.
   std::map<Storage, Storage> renamed_;
   std::set<Storage> freed_;
+  /// Not freed in the micro-batch at hand.
+  std::set<Storage> held_;
+  /// By a storage of the last micro-batch but one that is captured, which lives until the step's
+  /// end: those of the micro-batches that were repeated.
+  std::map<Storage, std::vector<Storage>> freed_with_;
 };
 
 }  // namespace

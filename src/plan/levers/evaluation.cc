@@ -82,7 +82,7 @@ std::vector<std::string> CodeOf(const Evaluation& is) {
   if (is.no_grad) lines.emplace_back("with torch.no_grad():  # around the evaluation's loop");
   if (is.on_host) lines.emplace_back("outputs.append(output.cpu())  # what the evaluation keeps");
   if (is.shares > 1) {
-    lines.push_back(fmt::format("DataLoader(held_out, batch_size=batch_size // {})", is.shares));
+    lines.push_back(fmt::format("# the evaluation gets batches of batch_size // {}", is.shares));
   }
   return lines;
 }
