@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMicroBatches = 24;
 
-struct Run {
+struct TrainedRun {
   std::string job;
   std::string gpu = "H200";
   PredictOptions options = {};
@@ -29,7 +29,7 @@ Job ReadCaptured(const std::string& name) {
   return *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/steps/" + name + ".step.json.gz"));
 }
 
-Trial TrialOf(const Run& run, std::size_t most_events) {
+Trial TrialOf(const TrainedRun& run, std::size_t most_events) {
   Job job = ReadCaptured(run.job);
   Variant& variant = job.variants.front();
   if (run.captured > 1) {
@@ -60,7 +60,7 @@ void ExpectSame(const Peaks& repeated, const Peaks& written) {
   }
 }
 
-void ExpectSame(const Run& run) {
+void ExpectSame(const TrainedRun& run) {
   SCOPED_TRACE(testing::Message() << run.job << " " << run.options.conf << " of "
                                   << run.micro_batches << " from " << run.captured);
   const Trial repeated = TrialOf(run, 0);
@@ -96,21 +96,20 @@ TEST_P(RepeatedMicroBatches, HoweverManyThereAre) {
 
 /// None of so few is left to be repeated.
 TEST_P(RepeatedMicroBatches, OfFewEachIsWritten) {
-  const Run run{.job = GetParam(), .options = {.batch = 4}, .micro_batches = 4};
+  const TrainedRun run{.job = GetParam(), .options = {.batch = 4}, .micro_batches = 4};
   const Trial repeated = TrialOf(run, 0);
   const Trial written = TrialOf(run, kMostEventsWritten);
   ExpectSame(repeated.decided(), written.decided());
   EXPECT_EQ(repeated.Best().step_us, written.Best().step_us);
 }
 
+/// Over three: of two the second does not tell what it frees of the one before it.
 TEST_P(RepeatedMicroBatches, OfAScriptThatAccumulates) {
-  for (const int captured : {2, 3}) {
-    for (const int micro_batches : {8, 16}) {
-      ExpectSame({.job = GetParam(),
-                  .options = {.batch = 4},
-                  .micro_batches = micro_batches,
-                  .captured = captured});
-    }
+  for (const int micro_batches : {8, 16}) {
+    ExpectSame({.job = GetParam(),
+                .options = {.batch = 4},
+                .micro_batches = micro_batches,
+                .captured = 3});
   }
 }
 
