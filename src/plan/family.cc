@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/parallel.h"
 #include "plan/planned_run.h"
@@ -17,10 +18,13 @@ std::vector<Choice> AllChoices(const PlanRequest& request, Numerics most) {
   for (const PlanLever* lever : Levers()) {
     if (lever->worth_trying == nullptr) continue;
     const std::size_t before = choices.size();
+    std::map<const Variant*, std::vector<LeverValue>> worth_trying;
     for (std::size_t i = 0; i < before; ++i) {
       const Variant& variant = VariantOf(request.job, choices[i]);
       if (variant.compiled && !lever->of_compiled) continue;
-      for (const LeverValue& value : lever->worth_trying(request, variant)) {
+      const auto [values, is_new] = worth_trying.try_emplace(&variant);
+      if (is_new) values->second = lever->worth_trying(request, variant);
+      for (const LeverValue& value : values->second) {
         if (lever->numerics(request.job, value) > most) continue;
         if (value.text() == choices[i].TextOf(lever->name)) continue;
         Choice choice = WithLever(request, choices[i], *lever, &value);
