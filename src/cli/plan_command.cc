@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <memory>
@@ -213,13 +214,6 @@ int RunPlan(const PlanFlags& flags) {
   if (request.samples_of_script) {
     request.samples = *job->own_batch * CapturedPasses(*job) * request.gpus;
   }
-  if (request.samples_by_default) {
-    progress.Next("finding how many samples fit");
-    const Result<std::int64_t> samples = DefaultSamples(request);
-    if (!samples) return Complain(samples.error());
-    request.samples = *samples * request.gpus;
-  }
-  progress.Next("trying configurations");
   request.out_of_time = [begin = std::chrono::steady_clock::now(), processor = std::clock(),
                          seconds = double(flags.seconds.value_or(kSeconds))] {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
@@ -227,6 +221,13 @@ int RunPlan(const PlanFlags& flags) {
     return passed.count() >= seconds &&
            double(std::clock() - processor) / CLOCKS_PER_SEC >= seconds;
   };
+  if (request.samples_by_default) {
+    progress.Next("finding how many samples fit");
+    const Result<std::int64_t> samples = DefaultSamples(request);
+    if (!samples) return Complain(samples.error());
+    request.samples = *samples * request.gpus;
+  }
+  progress.Next("trying configurations");
   request.progress = [&](std::size_t looked, std::size_t all) {
     progress.Next(
         fmt::format("trying configurations, {} of {} combinations of changes", looked, all));

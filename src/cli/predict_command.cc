@@ -102,9 +102,14 @@ int PredictForCards(const PredictFlags& flags, const Question& question,
                   any(FitDecision::kUnknown) ? FitDecision::kUnknown : FitDecision::kDoesNotFit);
 }
 
-int PrintEvents(const Trial& trial) {
-  const Setting& setting = trial.setting();
-  return Print(LoweredCsv(*setting.job, setting.variant(), trial.lowered()));
+int PrintEvents(const Question& question, const AnswerProgress& progress) {
+  const Result<Trial> trial = TrialOf(question, progress);
+  if (!trial) return Complain(trial.error());
+  const Setting& setting = trial->setting();
+  if (!trial->lowered().workload.repeats.empty()) {
+    Remark("each step has further micro-batches, which do what the last one here does");
+  }
+  return Print(LoweredCsv(*setting.job, setting.variant(), trial->lowered()));
 }
 
 /// On the screen and into the files that are asked for.
@@ -137,9 +142,9 @@ int RunPredict(const PredictFlags& flags) {
   const Result<Question> question = ReadQuestion(flags);
   if (!question) return Complain(question.error());
   if (flags.any_gpu) return PredictForCards(flags, *question, progress);
+  if (flags.events) return PrintEvents(*question, progress);
   const Result<Answer> answer = AnswerQuestion(*question, progress);
   if (!answer) return Complain(answer.error());
-  if (flags.events) return PrintEvents(*answer->trial);
   return Show(flags, *question, *answer);
 }
 

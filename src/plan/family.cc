@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/parallel.h"
 #include "plan/planned_run.h"
@@ -17,10 +18,13 @@ std::vector<Choice> AllChoices(const PlanRequest& request, Numerics most) {
   for (const PlanLever* lever : Levers()) {
     if (lever->worth_trying == nullptr) continue;
     const std::size_t before = choices.size();
+    std::map<const Variant*, std::vector<LeverValue>> worth_trying;
     for (std::size_t i = 0; i < before; ++i) {
       const Variant& variant = VariantOf(request.job, choices[i]);
       if (variant.compiled && !lever->of_compiled) continue;
-      for (const LeverValue& value : lever->worth_trying(request, variant)) {
+      const auto [values, is_new] = worth_trying.try_emplace(&variant);
+      if (is_new) values->second = lever->worth_trying(request, variant);
+      for (const LeverValue& value : values->second) {
         if (lever->numerics(request.job, value) > most) continue;
         if (value.text() == choices[i].TextOf(lever->name)) continue;
         Choice choice = WithLever(request, choices[i], *lever, &value);
@@ -56,15 +60,17 @@ double Order(const Family& family) {
   return family.least_us / std::pow(1 - kWorthALever, double(family.base.set.size()));
 }
 
+/// So many combinations are timed whatever that takes.
+constexpr std::size_t kLeastTimed = 4;
+
 /// To time a combination takes a part of what there is to spend: a third for all of them.
 std::size_t LeaveOutUnaffordable(std::vector<Choice>& choices, const Evaluator& evaluator,
                                  WorkBudget& budget) {
   constexpr std::int64_t kShare = 3;
-  constexpr std::int64_t kLeast = 4;
-  std::int64_t affordable =
+  constexpr std::int64_t kLeast = kLeastTimed;
+  const std::int64_t affordable =
       std::max(kLeast, budget.left() / kShare / std::max<std::int64_t>(1, evaluator.WorkToTime()));
   const auto all = static_cast<std::int64_t>(choices.size());
-  if (evaluator.OutOfTime()) affordable = kLeast;
   budget.Spend(std::min(affordable, all) * evaluator.WorkToTime());
   if (all <= affordable) return 0;
   std::stable_sort(choices.begin(), choices.end(),
@@ -145,14 +151,20 @@ Result<Families> FamiliesOf(const PlanRequest& request, Numerics least, Numerics
   std::vector<Choice> choices = AllChoices(request, most);
   std::erase_if(choices,
                 [&](const Choice& choice) { return NumericsOfFamily(request, choice) < least; });
-  const std::size_t left_out = LeaveOutUnaffordable(choices, evaluator, budget);
+  std::size_t left_out = LeaveOutUnaffordable(choices, evaluator, budget);
   std::vector<std::optional<Result<double>>> times(choices.size());
   ParallelFor(
-      choices.size(), [&](std::size_t i) { times[i] = evaluator.StepMicroseconds(choices[i]); },
+      choices.size(),
+      [&](std::size_t i) {
+        if (i >= kLeastTimed && evaluator.OutOfTime()) return;
+        times[i] = evaluator.StepMicroseconds(choices[i]);
+      },
       evaluator.Threads());
   std::vector<Family> families;
   for (std::size_t i = 0; i < choices.size(); ++i) {
-    if (*times[i]) {
+    if (!times[i]) {
+      ++left_out;
+    } else if (*times[i]) {
       families.push_back({choices[i], **times[i] / double(SamplesOf(request.job, choices[i]))});
     } else if (!CannotBeDone(request.job, choices[i], times[i]->error(), refused)) {
       return times[i]->error();

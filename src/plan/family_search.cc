@@ -26,11 +26,13 @@ int ReplaysWithin(const WorkBudget& budget, const Way& plain) {
 }
 
 /// The first index from `begin` to `end` for which `holds`, which then holds for all that follow;
-/// `end` where it holds for none. The last is asked first: it decides whether there is any.
+/// `end` where it holds for none. The last is asked first: it decides whether there is any. Where
+/// `ends`, the first of those that were asked.
 Result<std::size_t> FirstThat(std::size_t begin, std::size_t end,
-                              const std::function<Result<bool>(std::size_t)>& holds) {
+                              const std::function<Result<bool>(std::size_t)>& holds,
+                              const std::function<bool()>& ends) {
   std::size_t found = end;
-  while (begin < found) {
+  while (begin < found && !ends()) {
     const std::size_t at = found == end ? end - 1 : begin + (found - begin) / 2;
     const Result<bool> is = holds(at);
     if (!is) return is.error();
@@ -97,14 +99,15 @@ std::optional<Error> FamilySearch::Plain(const Family& family, Standings standin
     budget.Spend(evaluator_.WorkToTime());
     return *us / double(SamplesOf(request_.job, choice)) >= standings.Limit(SetBy(choice));
   };
+  const auto out_of_time = [&] { return evaluator_.OutOfTime(); };
   // More micro-batches take more time and less memory.
   std::size_t end = numbers.size();
   if (standings.Best() != Standings::kNone) {
-    const Result<std::size_t> slow = FirstThat(1, end, is_slow);
+    const Result<std::size_t> slow = FirstThat(1, end, is_slow, out_of_time);
     if (!slow) return slow.error();
     end = *slow;
   }
-  const Result<std::size_t> first = FirstThat(1, end, fits);
+  const Result<std::size_t> first = FirstThat(1, end, fits, out_of_time);
   return first ? std::nullopt : std::optional<Error>(first.error());
 }
 
@@ -209,6 +212,8 @@ Result<CheckpointChoice> FamilySearch::Choose(const CheckpointSets& sets, const 
     return evaluator_.Evaluate(plain.choice.With(kCheckpointingLever.name, ModulesValue(modules)));
   };
   const auto score = [&](const std::vector<std::string>& modules) -> Result<CheckpointScore> {
+    // What is not tried any more is no better than nothing.
+    if (evaluator_.OutOfTime()) return ScoreOf(plain);
     const Result<Way> outcome = with(modules);
     if (!outcome) return outcome.error();
     budget.Spend(outcome->work);

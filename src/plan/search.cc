@@ -31,6 +31,8 @@ constexpr std::int64_t kWorkForWays = 70'000'000;
 constexpr std::int64_t kWorkForOtherwise = 10'000'000;
 constexpr std::int64_t kWorkForSingles = 10'000'000;
 constexpr std::int64_t kWorkForRanges = 15'000'000;
+/// So many of what is shown get their ranges whatever that takes.
+constexpr std::size_t kLeastWhole = 3;
 /// A long step takes so many times as much: every combination of changes is looked through.
 constexpr std::int64_t kForLong = 20;
 
@@ -311,7 +313,7 @@ class Search {
     if (plan.closest) shown.push_back(&*plan.closest);
     if (plan.otherwise) shown.push_back(&*plan.otherwise);
     for (Way& single : plan.single) shown.push_back(&single);
-    if (std::optional<Error> error = EvaluateWhole(shown, 3)) return error;
+    if (std::optional<Error> error = EvaluateWhole(shown, kLeastWhole)) return error;
     const auto unknown = [](const Way& way) { return !way.trial.has_ranges; };
     std::erase_if(plan.ways, unknown);
     KeepThoseThatFit(plan);
@@ -350,6 +352,7 @@ class Search {
     shown.resize(count);
     std::vector<std::optional<Error>> failed(shown.size());
     const auto tell = [&](std::size_t i) {
+      if (i >= at_least && evaluator_.OutOfTime()) return;
       Result<Way> whole = evaluator_.EvaluateWhole(shown[i]->choice);
       if (whole) {
         *shown[i] = std::move(*whole);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
+#include "base/hash.h"
 
 namespace plimsoll {
 
@@ -149,6 +151,24 @@ void CachingAllocator::CompleteFree(Ticket ticket) {
   const BlockId id = waiting->block;
   pending_.erase(waiting);
   BecomeFree(id);
+}
+
+std::uint64_t CachingAllocator::StateHash() const {
+  // In no order: what lies where is one state, however the table came to hold it.
+  std::uint64_t state = 0;
+  std::vector<std::pair<std::uint64_t, Address>> by_number;
+  for (const Block& b : blocks_) {
+    if (b.state == State::kUnused) continue;
+    const std::uint64_t what = MixHash(static_cast<std::uint64_t>(b.state), b.pool);
+    state += MixHash(MixHash(what, b.address), static_cast<std::uint64_t>(b.size));
+    if (rules_.version.tie_break != TieBreak::kBlockNumber) continue;
+    by_number.emplace_back(b.number, b.address);
+  }
+  // Numbers grow for ever; it is their order that decides.
+  std::ranges::sort(by_number);
+  for (const auto& [number, address] : by_number) state = MixHash(state, address);
+  state = MixHash(state, static_cast<std::uint64_t>(counters_.driver_allocations));
+  return MixHash(state, static_cast<std::uint64_t>(counters_.driver_frees));
 }
 
 // ---- the table of blocks

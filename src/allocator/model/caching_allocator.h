@@ -138,6 +138,11 @@ class CachingAllocator {
   const std::vector<DriverCall>& calls() const { return calls_; }
   void ClearCalls() { calls_.clear(); }
   const AllocatorRules& rules() const { return rules_; }
+  /// A hash of what decides which blocks the next requests get, the driver's calls so far included.
+  std::uint64_t StateHash() const;
+  /// Whether the same requests from the same state lead to the same state: garbage collection goes
+  /// by how long something was free.
+  bool RepeatsItself() const { return !collects_; }
   bool IsSmall(std::uint16_t pool) const { return pools_[pool].small; }
   /// The pool's id as the requests name it.
   std::uint8_t PoolOf(std::uint16_t pool) const { return static_cast<std::uint8_t>(pool / 2); }

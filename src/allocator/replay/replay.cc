@@ -1,6 +1,9 @@
 #include "allocator/replay/replay.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "base/hash.h"
 
 namespace plimsoll {
 
@@ -48,6 +51,7 @@ void Replayer::Begin() {
 ReplayResult Replayer::result() const {
   ReplayResult result = result_;
   result.counters = allocator_.counters();
+  result.done_without += further_without_;
   return result;
 }
 
@@ -55,6 +59,58 @@ void Replayer::Run(std::size_t last) {
   const std::size_t count = workload_.requests.size();
   const std::size_t end = last < count ? last + 1 : count;
   while (next_ < end && !stopped_) Step(next_++);
+}
+
+std::optional<std::size_t> Replayer::Next() {
+  if (stopped_ || next_ == workload_.requests.size()) return std::nullopt;
+  const bool any = next_repeat_ < workload_.repeats.size();
+  const RepeatedRequests* const repeated = any ? &workload_.repeats[next_repeat_] : nullptr;
+  if (any && rounds_.empty() && next_ == repeated->begin) {
+    rounds_.push_back(RoundAt(*repeated, 0));
+    rounds_left_ = repeated->times;
+  }
+  const std::size_t index = next_++;
+  Step(index);
+  if (any && next_ == repeated->end) EndRound(*repeated);
+  return index;
+}
+
+/// `shift`: of what is carried, which is not yet moved.
+Replayer::Round Replayer::RoundAt(const RepeatedRequests& repeated, std::uint32_t shift) const {
+  std::uint64_t state = allocator_.StateHash();
+  for (const std::uint32_t allocation : repeated.carried) {
+    const BlockId block = holdings_.blocks[allocation + shift];
+    const Address at = block == CachingAllocator::kNone ? 0 : allocator_.block(block).address;
+    state = MixHash(state, at);
+  }
+  return {.state = state, .done_without = result_.done_without};
+}
+
+void Replayer::EndRound(const RepeatedRequests& repeated) {
+  const Round now = RoundAt(repeated, repeated.shift);
+  LeaveOutCircles(now);
+  if (rounds_left_ == 0 || stopped_) {
+    rounds_.clear();
+    ++next_repeat_;
+    return;
+  }
+  for (const std::uint32_t allocation : repeated.carried) {
+    holdings_.blocks[allocation] =
+        std::exchange(holdings_.blocks[allocation + repeated.shift], CachingAllocator::kNone);
+  }
+  next_ = repeated.begin;
+  rounds_.push_back(now);
+  --rounds_left_;
+}
+
+void Replayer::LeaveOutCircles(const Round& now) {
+  if (!allocator_.RepeatsItself()) return;
+  const auto same = std::ranges::find(rounds_.rbegin(), rounds_.rend(), now.state, &Round::state);
+  if (same == rounds_.rend()) return;
+  const std::int64_t around = 1 + (same - rounds_.rbegin());
+  const std::int64_t circles = rounds_left_ / around;
+  further_without_ += circles * (now.done_without - same->done_without);
+  rounds_left_ -= circles * around;
 }
 
 void Replayer::Step(std::size_t index) {

@@ -57,10 +57,15 @@ class Replayer {
   Replayer(const Workload& workload, const ReplayOptions& options, Driver& driver,
            ReplayLog* log = nullptr);
 
-  /// Runs up to and with request `last`, or to the end.
+  /// Runs up to and with request `last`, or to the end, each once.
   void Run(std::size_t last = static_cast<std::size_t>(-1));
+  /// Runs one request and tells which; nothing at the end. What is repeated is run again, until it
+  /// leaves the allocator as it was before: from then on it goes round in a circle.
+  std::optional<std::size_t> Next();
 
   ReplayResult result() const;
+  /// Borrowings that were refused in what was run.
+  std::int64_t done_without() const { return result_.done_without; }
   /// It ran out.
   bool stopped() const { return stopped_; }
   const CachingAllocator& allocator() const { return allocator_; }
@@ -70,7 +75,17 @@ class Replayer {
  private:
   using BlockId = CachingAllocator::BlockId;
 
+  /// As requests that are repeated begin.
+  struct Round {
+    /// A hash of all that decides what comes of them.
+    std::uint64_t state = 0;
+    std::int64_t done_without = 0;
+  };
+
   void Begin();
+  Round RoundAt(const RepeatedRequests& repeated, std::uint32_t shift) const;
+  void EndRound(const RepeatedRequests& repeated);
+  void LeaveOutCircles(const Round& now);
   void Step(std::size_t index);
   void Serve(const Request& request, std::size_t index);
   void Fail(const Request& request);
@@ -84,6 +99,13 @@ class Replayer {
   Holdings holdings_;
   std::size_t next_ = 0;
   std::size_t next_empty_ = 0;
+  /// Of the requests that are repeated, those that come next or are being run; and of these the
+  /// rounds that were begun, and how many are left.
+  std::size_t next_repeat_ = 0;
+  std::vector<Round> rounds_;
+  std::int64_t rounds_left_ = 0;
+  /// In rounds that were not run.
+  std::int64_t further_without_ = 0;
   bool stopped_ = false;
   ReplayResult result_;
 };

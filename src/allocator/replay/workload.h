@@ -38,8 +38,22 @@ struct Request {
   bool passes() const { return kind == Kind::kBorrow || kind == Kind::kSearch; }
 };
 
+/// Requests that are made again, so many times: each time of blocks of their own.
+struct RepeatedRequests {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::int64_t times = 0;
+  /// How much higher the numbers of the allocations are each time.
+  std::uint32_t shift = 0;
+  /// Allocations from before that they free, in order: the next time it is those with a number that
+  /// is higher by `shift`.
+  std::vector<std::uint32_t> carried = {};
+};
+
 struct Workload {
   std::vector<Request> requests;
+  /// In order. Whoever wants a run with them asks for the Next() request.
+  std::vector<RepeatedRequests> repeats;
   /// How many allocations there are, earlier ones included.
   std::size_t allocations = 0;
   /// Whether a request in this pool is part of a capture, by pool.

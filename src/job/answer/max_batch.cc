@@ -28,6 +28,8 @@ constexpr std::int64_t kFewestTried = 4;
 constexpr std::int64_t kWorkForMost = 16'000'000;
 constexpr std::int64_t kWorkForSure = 40'000'000;
 constexpr std::int64_t kWorkForFastest = 10'000'000;
+/// A batch that is doubled so often is as large as most are.
+constexpr std::int64_t kDoublings = 16;
 /// From so many events on a job no longer stays in the caches: the same work takes three times as
 /// long.
 constexpr std::size_t kEventsOfLongJobs = 50'000;
@@ -108,11 +110,17 @@ std::int64_t TriedAtOnce(std::int64_t work) {
 
 class BatchSearch {
  public:
-  explicit BatchSearch(const RankSet& ranks)
-      : ranks_(ranks), work_at_one_(WorkAtOne()), tried_(TriedAtOnce(work_at_one_)) {}
+  explicit BatchSearch(const RankSet& ranks) : ranks_(ranks) {
+    MeasureAtOne();
+    tried_ = TriedAtOnce(work_at_one_);
+  }
 
-  /// Not even the fewest batches of a scan are within the budget.
-  bool IsTooLong() const { return kFewestTried * work_at_one_ > Allowed(kWorkForSure); }
+  /// The budget would be spent by doubling the batch, or not even the fewest batches of a scan are
+  /// within it.
+  bool IsTooLong() const {
+    return kDoublings * work_of_a_trial_ > Allowed(kWorkForMost) ||
+           kFewestTried * work_at_one_ > Allowed(kWorkForSure);
+  }
 
   Between Most() const {
     const Test fits = [&](std::int64_t n) {
@@ -146,12 +154,13 @@ class BatchSearch {
 
  private:
   /// One rank at a time: all of them at once are large.
-  std::int64_t WorkAtOne() const {
-    std::int64_t work = 1;
+  void MeasureAtOne() {
     for (const Setting& setting : ranks_.settings()) {
-      work += Trial(setting.WithBatch(1)).WorkToBeSure();
+      const Trial trial(setting.WithBatch(1));
+      work_at_one_ += trial.WorkToBeSure();
+      trial.decided();
+      work_of_a_trial_ += trial.work();
     }
-    return work;
   }
   std::int64_t Allowed(std::int64_t work) const {
     return ranks_.events() > kEventsOfLongJobs ? work / 3 : work;
@@ -242,8 +251,10 @@ class BatchSearch {
   }
 
   const RankSet& ranks_;
-  std::int64_t work_at_one_;
-  std::int64_t tried_;
+  /// To see whether a batch of one surely fits, and whether it may.
+  std::int64_t work_at_one_ = 1;
+  std::int64_t work_of_a_trial_ = 0;
+  std::int64_t tried_ = 0;
   mutable std::mutex mutex_;
   mutable std::map<std::int64_t, bool> surely_;
 };

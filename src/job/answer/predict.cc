@@ -249,6 +249,11 @@ void AddAssumptions(const Trial& trial, Prediction& prediction) {
                     "many to be counted",
                     trial.lowered().left_out));
   }
+  if (trial.lowered().not_repeated > 0) {
+    prediction.assumptions.push_back(
+        "those that do the same were not put to the allocator: the last of the others asked for "
+        "something else than the one before it");
+  }
   if (trial.lowered().rounds_run < trial.lowered().rounds) {
     prediction.assumptions.push_back(fmt::format(
         "of {} tokens or batches that are alike {} were put to the allocator, evenly spread",

@@ -164,6 +164,18 @@ Result<Answer> AnswerQuestion(Question question, const AnswerProgress& progress)
   return answer;
 }
 
+Result<Trial> TrialOf(Question question, const AnswerProgress& progress) {
+  const Result<OverLengths> lengths = MoveToLength(question, progress);
+  if (!lengths) return lengths.error();
+  progress.next("predicting", 0);
+  const Result<RankSet> ranks = RanksOn(question, question.job);
+  if (!ranks) return ranks.error();
+  if (!question.batch) SearchBatches(question, *ranks);
+  Result<RankTrials> trials = RankTrials::Of(ranks->WithBatch(question.PlainBatch()));
+  if (!trials) return trials.error();
+  return std::move(*trials).TakeFullest();
+}
+
 Result<CardsFound> AnswerForCards(const Question& question, const std::vector<Card>& cards,
                                   const AnswerProgress& progress) {
   const std::int64_t batch =

@@ -99,6 +99,9 @@ struct AnswerProgress {
 
 Result<Answer> AnswerQuestion(Question question, const AnswerProgress& progress = {});
 
+/// The run alone that the answer shows: of the fullest rank.
+Result<Trial> TrialOf(Question question, const AnswerProgress& progress = {});
+
 /// The same question about every card.
 Result<CardsFound> AnswerForCards(const Question& question, const std::vector<Card>& cards,
                                   const AnswerProgress& progress = {});

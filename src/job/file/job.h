@@ -85,11 +85,12 @@ struct ModelTensor {
 };
 
 struct JobEvent {
-  enum class Kind : std::uint8_t { kModelTensor, kStep, kStage, kCall, kFree, kLabel };
+  enum class Kind : std::uint8_t { kModelTensor, kStep, kStage, kCall, kFree, kLabel, kRound };
   Kind kind = Kind::kCall;
   Stage stage = Stage::kUnknown;               // kStage
   Category category = Category::kTemporaries;  // kLabel
-  /// Into model_tensors or calls; the storage itself for kFree and kLabel.
+  /// Into model_tensors or calls; the storage itself for kFree and kLabel. Of kRound, which ends a
+  /// micro-batch: how often that one is repeated then, with storages of its own each time.
   std::uint32_t index = 0;
 };
 
@@ -215,8 +216,6 @@ struct Variant {
   Storage storages = 1;
   /// Batches that one step of the optimizer takes, one after the other.
   int passes = 1;
-  /// How many of these are not written out: each takes as long as the last one that is.
-  int passes_left_out = 0;
   /// Lines of the script that read or change gradients between a backward and the optimizer's step:
   /// "train.py:57 in main". Nothing where the capture did not look.
   std::optional<std::vector<std::string>> gradients_used = {};

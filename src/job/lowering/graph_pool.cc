@@ -55,7 +55,8 @@ void GraphPool::Ran(std::size_t event) {
 }
 
 void GraphPool::Keep(std::string_view name, int thread, Bytes bytes) {
-  const auto [kept, added] = kept_.emplace(Kept{std::string(name), thread, requests_.pool()}, 0);
+  const auto [kept, added] =
+      kept_.try_emplace(Kept{std::string(name), thread, requests_.pool()}, 0);
   if (added) kept->second = requests_.AllocateBeside(bytes, Category::kWorkspaces);
 }
 

@@ -13,6 +13,8 @@
 #include "job/lowering/drawn_sizes.h"
 #include "job/lowering/graph_pool.h"
 #include "job/lowering/placed_job.h"
+#include "job/lowering/repeated_round.h"
+#include "job/lowering/repetition.h"
 #include "job/lowering/request_writer.h"
 #include "job/lowering/storage_blocks.h"
 #include "job/rules/rules.h"
@@ -28,16 +30,11 @@ constexpr std::size_t kMostGrowing = 1'000'000;
 /// No batch is as large; what is beyond fits nowhere.
 constexpr std::int64_t kLargestOfPart = std::int64_t{1} << 40;
 
+EventSpan AllOf(const std::vector<JobEvent>& events) { return {.begin = 0, .end = events.size()}; }
+
 /// Where the captured steps begin and end in the events.
-struct StepSpan {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
-
-StepSpan AllOf(const std::vector<JobEvent>& events) { return {.begin = 0, .end = events.size()}; }
-
-std::vector<StepSpan> FindSteps(const Variant& variant) {
-  std::vector<StepSpan> spans;
+std::vector<EventSpan> FindSteps(const Variant& variant) {
+  std::vector<EventSpan> spans;
   for (std::size_t i = 0; i < variant.events.size(); ++i) {
     if (variant.events[i].kind != JobEvent::Kind::kStep) continue;
     if (!spans.empty()) spans.back().end = i;
@@ -62,233 +59,11 @@ Category CategoryIn(Stage stage) {
   }
 }
 
-/// A storage, and by what it can be known again in another step.
-struct MadeStorage {
-  Storage storage = 0;
-  StringId op;
-  StringId where;
-  std::int64_t bytes = 0;
-
-  bool Like(const MadeStorage& other) const { return op == other.op && bytes == other.bytes; }
-};
-
-std::vector<MadeStorage> MadeIn(const Variant& variant, const std::vector<JobEvent>& events,
-                                const StepSpan& span) {
-  std::vector<MadeStorage> made;
-  for (std::size_t i = span.begin; i < span.end; ++i) {
-    if (events[i].kind != JobEvent::Kind::kCall) continue;
-    const CallRecord& call = variant.calls[events[i].index];
-    for (const NewStorage& fresh : call.fresh) {
-      made.push_back({.storage = fresh.storage,
-                      .op = call.op,
-                      .where = call.where,
-                      .bytes = fresh.bytes.least()});
-    }
-  }
-  return made;
-}
-
 /// How far rounds of a loop are apart that are run, where each makes so many requests.
 std::int64_t RoundsApart(std::size_t requests, std::int64_t times) {
   const auto most = static_cast<std::int64_t>(kMostGrowing / std::max<std::size_t>(requests, 1));
   return CeilDiv(times, std::max<std::int64_t>(most, 1));
 }
-
-/// Blocks that lose their name though they stay, by the storage whose end is theirs.
-using KeptBlocks = std::unordered_map<Storage, std::vector<std::uint32_t>>;
-
-/// Storages of one step, each with the one that stands for it in the next. Either may have made
-/// more: the step before as DDP lays out its buckets there, the next as it generates what it and
-/// further steps train with. Steps are alike at their ends, where gradients are made.
-std::vector<std::pair<Storage, Storage>> Counterparts(const std::vector<MadeStorage>& older,
-                                                      const std::vector<MadeStorage>& last) {
-  std::vector<std::pair<Storage, Storage>> pairs;
-  // Sizes that the data decide differ from step to step.
-  const bool alike = std::ranges::equal(older, last, {}, &MadeStorage::op, &MadeStorage::op);
-  std::size_t before_end = 0;
-  const std::size_t most = std::min(older.size(), last.size());
-  while (!alike && before_end < most &&
-         older[older.size() - before_end - 1].Like(last[last.size() - before_end - 1])) {
-    ++before_end;
-  }
-  std::size_t next = 0;
-  const std::size_t older_end = older.size() - before_end;
-  for (std::size_t i = 0; i + before_end < last.size(); ++i) {
-    std::size_t found = next;
-    while (found < older_end && !alike && !older[found].Like(last[i])) ++found;
-    if (found == older_end) continue;
-    pairs.emplace_back(older[found].storage, last[i].storage);
-    next = found + 1;
-  }
-  for (std::size_t i = before_end; i > 0; --i) {
-    pairs.emplace_back(older[older.size() - i].storage, last[last.size() - i].storage);
-  }
-  return pairs;
-}
-
-/// What the step before let go itself, and the last one did not: the capture ended before that. A
-/// loader that has no more batches leaves a loop before `zero_grad` at its top. In the order in
-/// which it goes.
-std::vector<Storage> LeftOverOf(const std::vector<JobEvent>& events, const StepSpan& before,
-                                const std::vector<MadeStorage>& older, const StepSpan& at_last,
-                                const std::vector<MadeStorage>& last) {
-  // The step before may have made more, as DDP lays out its buckets there.
-  std::unordered_map<Storage, Storage> counterparts;
-  for (const auto& pair : Counterparts(older, last)) counterparts.insert(pair);
-  std::unordered_set<Storage> gone;
-  for (std::size_t i = at_last.begin; i < at_last.end; ++i) {
-    if (events[i].kind == JobEvent::Kind::kFree) gone.insert(events[i].index);
-  }
-  std::vector<Storage> left;
-  for (std::size_t i = before.begin; i < before.end; ++i) {
-    if (events[i].kind != JobEvent::Kind::kFree) continue;
-    const auto found = counterparts.find(events[i].index);
-    if (found != counterparts.end() && !gone.contains(found->second)) left.push_back(found->second);
-  }
-  return left;
-}
-
-bool BothStay(const StorageBlocks& blocks, const std::pair<Storage, Storage>& pair) {
-  return blocks.Of(pair.first) != StorageBlocks::kNone &&
-         blocks.Of(pair.second) != StorageBlocks::kNone;
-}
-
-/// Before the last captured step runs once more: what it calls a storage of the step before is
-/// now that storage's counterpart in itself.
-void Shift(StorageBlocks& blocks, const std::vector<MadeStorage>& older,
-           const std::vector<MadeStorage>& last, KeptBlocks* kept = nullptr) {
-  for (const auto& pair : Counterparts(older, last)) {
-    if (kept != nullptr && BothStay(blocks, pair)) {
-      (*kept)[pair.second].push_back(blocks.Of(pair.first));
-    }
-    blocks.Move(pair.second, pair.first);
-  }
-}
-
-/// Before that: what the last step lets go of the step two before it, as one that keeps its last
-/// two losses does, is now what the step before keeps in its place.
-void ShiftLetGo(StorageBlocks& blocks, const std::vector<JobEvent>& events,
-                const std::vector<MadeStorage>& oldest, const std::vector<MadeStorage>& older,
-                const StepSpan& before, const StepSpan& at_last) {
-  std::unordered_set<Storage> gone;
-  for (const StepSpan& span : {before, at_last}) {
-    for (std::size_t i = span.begin; i < span.end; ++i) {
-      if (events[i].kind == JobEvent::Kind::kFree) gone.insert(events[i].index);
-    }
-  }
-  // What the two do alike: at its end the first step makes the optimizer's state.
-  for (std::size_t i = 0; i < std::min(oldest.size(), older.size()); ++i) {
-    const Storage storage = oldest[i].storage, newer = older[i].storage;
-    if (oldest[i].op != older[i].op) return;
-    if (gone.contains(storage) && !gone.contains(newer) &&
-        blocks.Of(storage) == StorageBlocks::kNone) {
-      blocks.Move(newer, storage);
-    }
-  }
-}
-
-/// The last captured step, run again as a later one. What it keeps loses its name then, as its
-/// successor has it; where the keeper has room for so many steps only, the oldest goes.
-class Repetition {
- public:
-  Repetition(const Job& job, const Variant& variant, const std::vector<StepSpan>& steps,
-             StorageBlocks& blocks, RequestWriter& requests)
-      : job_(job), variant_(variant), steps_(steps), blocks_(blocks), requests_(requests) {
-    for (const StepSpan& step : steps_) made_.push_back(MadeIn(variant, variant.events, step));
-  }
-
-  /// Of the step before: to be freed first.
-  std::vector<Storage> LeftOver() const {
-    return LeftOverOf(variant_.events, steps_[steps_.size() - 2], older(), steps_.back(),
-                      made_.back());
-  }
-
-  /// As the step of this number.
-  void Begin(int number) {
-    if (steps_.size() > 2) {
-      ShiftLetGo(blocks_, variant_.events, made_[made_.size() - 3], older(),
-                 steps_[steps_.size() - 2], steps_.back());
-    }
-    if (most() > 0) NoteKept(number);
-    Shift(blocks_, older(), made_.back());
-    if (most() > 0 && job_.keeper->before) lets_go_of_ = number - most();
-  }
-
-  /// What the step makes may take the place of what goes.
-  void BeforeCall(const CallRecord& call) {
-    if (!lets_go_of_) return;
-    const bool is_kept = std::ranges::any_of(
-        call.fresh, [&](const NewStorage& fresh) { return keeps_.contains(fresh.storage); });
-    if (is_kept) LetGo(*std::exchange(lets_go_of_, std::nullopt));
-  }
-
-  void End(int number) {
-    lets_go_of_.reset();
-    if (most() > 0) LetGo(number - most());
-  }
-
- private:
-  const std::vector<MadeStorage>& older() const { return made_[made_.size() - 2]; }
-  std::int64_t most() const { return job_.keeper ? job_.keeper->most : 0; }
-
-  /// What stays of the step before the last one.
-  void NoteKept(int number) {
-    std::vector<Storage> kept;
-    for (const auto& pair : Counterparts(older(), made_.back())) {
-      if (!BothStay(blocks_, pair)) continue;
-      kept.push_back(pair.first);
-      keeps_.insert(pair.second);
-    }
-    if (number == static_cast<int>(steps_.size())) NoteKeptBefore({kept.begin(), kept.end()});
-    for (const Storage storage : kept) Lose(storage, number - 2);
-  }
-
-  /// Of the captured steps before those two what is like that. The first makes more that stays.
-  void NoteKeptBefore(const std::unordered_set<Storage>& kept) {
-    std::multiset<std::pair<StringId, StringId>> known;
-    for (const MadeStorage& made : older()) {
-      if (kept.contains(made.storage)) known.emplace(made.op, made.where);
-    }
-    for (std::size_t step = 0; step + 2 < made_.size(); ++step) {
-      auto left = known;
-      for (const MadeStorage& made : made_[step]) {
-        const auto like = left.find({made.op, made.where});
-        if (like == left.end() || blocks_.Of(made.storage) == StorageBlocks::kNone) continue;
-        left.erase(like);
-        Lose(made.storage, static_cast<std::int64_t>(step));
-      }
-    }
-  }
-
-  void Lose(Storage storage, std::int64_t step) {
-    std::vector<std::uint32_t>& blocks = kept_of_steps_[step];
-    for (const StorageBlocks::Held& held : blocks_.TakeAllHeld(storage)) {
-      blocks.push_back(held.block);
-    }
-    if (const auto block = blocks_.Leave(storage)) blocks.push_back(*block);
-  }
-
-  /// Of what is kept of this step, and of those before it.
-  void LetGo(std::int64_t step) {
-    while (!kept_of_steps_.empty() && kept_of_steps_.begin()->first <= step) {
-      for (const std::uint32_t block : kept_of_steps_.begin()->second) requests_.Release(block);
-      kept_of_steps_.erase(kept_of_steps_.begin());
-    }
-  }
-
-  const Job& job_;
-  const Variant& variant_;
-  const std::vector<StepSpan> steps_;
-  StorageBlocks& blocks_;
-  RequestWriter& requests_;
-  /// By captured step.
-  std::vector<std::vector<MadeStorage>> made_;
-  std::map<std::int64_t, std::vector<std::uint32_t>> kept_of_steps_;
-  /// Of the last captured step: what is kept. Before it makes the first of them, it lets go of what
-  /// is kept of a step, where there is one.
-  std::unordered_set<Storage> keeps_;
-  std::optional<std::int64_t> lets_go_of_;
-};
 
 /// That of the two sizes that is asked for, and whether that made a difference.
 Bytes Estimated(const Workspace& workspace, Estimate estimate, Lowered& lowered) {
@@ -308,7 +83,7 @@ class Lowerer final : public Emitter {
         blocks_(variant.storages) {
     std::size_t streams = 1;
     for (const CallRecord& call : variant.calls) {
-      facts_.push_back(FactsOf(job.strings[call.op]));
+      NoteFacts(call.op);
       streams = std::max<std::size_t>(streams, call.stream + std::size_t{1});
     }
     lowered_.workload.streams.resize(streams);
@@ -316,7 +91,7 @@ class Lowerer final : public Emitter {
   }
 
   Lowered Run() {
-    const std::vector<StepSpan> steps = FindSteps(variant_);
+    const std::vector<EventSpan> steps = FindSteps(variant_);
     const std::vector<JobEvent>& events = variant_.events;
     RunEvents(events, {.begin = 0, .end = steps.empty() ? events.size() : steps.front().begin});
     const auto captured = static_cast<int>(steps.size());
@@ -412,7 +187,15 @@ class Lowerer final : public Emitter {
   }
 
  private:
-  void RunEvents(const std::vector<JobEvent>& events, const StepSpan& span) {
+  void NoteFacts(StringId op) {
+    const std::size_t at = PlaceOf(op);
+    if (facts_.size() <= at) facts_.resize(at + 1);
+    if (!facts_[at]) facts_[at] = FactsOf(job_.strings[op]);
+  }
+  /// In `facts_`. Recorded calls have no operator.
+  static std::size_t PlaceOf(StringId op) { return op.valid() ? op.index() + 1 : 0; }
+
+  void RunEvents(const std::vector<JobEvent>& events, const EventSpan& span) {
     events_ = &events;
     graphs_.Expect(events, span.begin, span.end);
     for (event_ = span.begin; event_ < span.end; ++event_) RunEvent(events[event_]);
@@ -439,13 +222,17 @@ class Lowerer final : public Emitter {
     }
   }
 
+  std::vector<MadeStorage> Made(const Part& part) const {
+    return MadeIn(variant_, part.events, AllOf(part.events));
+  }
+
   /// The further batches of a loop, as long as each leaves more than it found: those that do not
   /// change nothing.
   void RepeatPart(const Part& before, const Part& last, std::int64_t times) {
+    const StoragePairs pairs = FindCounterparts(Made(before), Made(last));
     for (; times > 0 && lowered_.moments.size() < kMostRepeated; --times) {
       const Bytes held = requests_.held();
-      Shift(blocks_, MadeIn(variant_, before.events, AllOf(before.events)),
-            MadeIn(variant_, last.events, AllOf(last.events)), &like_it_);
+      Shift(blocks_, pairs, &like_it_);
       requests_.BeginStage(last.stage);
       RunEvents(last.events, AllOf(last.events));
       if (requests_.held() <= held) return;
@@ -456,20 +243,17 @@ class Lowerer final : public Emitter {
   /// The further rounds of a loop whose numbers grow. `requests`: those of one.
   void RepeatGrowing(std::size_t index, std::size_t requests, std::int64_t times) {
     const Part& last = variant_.later[index];
-    const auto made = [&](const Part& part) {
-      return MadeIn(variant_, part.events, AllOf(part.events));
-    };
-    const std::vector<MadeStorage> oldest = made(variant_.later[index - 2]);
-    const std::vector<MadeStorage> older = made(variant_.later[index - 1]);
-    const std::vector<MadeStorage> newest = made(last);
+    const std::vector<MadeStorage> older = Made(variant_.later[index - 1]);
+    const StoragePairs of_older = FindCounterparts(Made(variant_.later[index - 2]), older);
+    const StoragePairs of_last = FindCounterparts(older, Made(last));
     GrowingPart growing(variant_, variant_.later[index - 1], last, placed_.at());
     lowered_.rounds += times;
     std::int64_t apart = 1;
     for (std::int64_t round = 0; round < times;) {
       round = std::min(round + apart, times);
       const Bytes held = requests_.held();
-      Shift(blocks_, oldest, older, &like_it_);
-      Shift(blocks_, older, newest, &like_it_);
+      Shift(blocks_, of_older, &like_it_);
+      Shift(blocks_, of_last, &like_it_);
       growing.PutAt(round);
       placed_.PutAtRound(growing);
       requests_.BeginRound(round);
@@ -492,6 +276,7 @@ class Lowerer final : public Emitter {
       case JobEvent::Kind::kModelTensor:
         return RunModelTensor(event.index);
       case JobEvent::Kind::kStep:
+        rounds_.clear();
         return requests_.BeginStage(Stage::kUnknown);
       case JobEvent::Kind::kStage:
         return requests_.BeginStage(event.stage);
@@ -504,7 +289,23 @@ class Lowerer final : public Emitter {
           lowered_.blocks[block].category = event.category;
         }
         return;
+      case JobEvent::Kind::kRound:
+        return EndRound(event.index);
     }
+  }
+
+  /// A micro-batch ends, and is repeated so often: as requests, where it makes those of the one
+  /// before it.
+  void EndRound(std::uint32_t times) {
+    rounds_.push_back({lowered_.workload.requests.size(), lowered_.blocks.size()});
+    if (times == 0 || rounds_[rounds_.size() - 2].requests == rounds_.back().requests) return;
+    std::optional<RepeatedRequests> found = FindRepeated(lowered_.workload.requests, rounds_);
+    if (!found) {
+      lowered_.not_repeated += times;
+      return;
+    }
+    found->times = times;
+    lowered_.workload.repeats.push_back(std::move(*found));
   }
 
   void RunModelTensor(std::uint32_t index) {
@@ -528,9 +329,10 @@ class Lowerer final : public Emitter {
     call_ = &call;
     requests_.BeginCall(index, record.stream);
     made_.assign(record.fresh.size(), false);
-    if (facts_[index].rule != nullptr) facts_[index].rule(call, *this);
+    const OperatorFacts& facts = *facts_[PlaceOf(variant_.calls[index].op)];
+    if (facts.rule != nullptr) facts.rule(call, *this);
     for (std::size_t i = 0; i < record.fresh.size(); ++i) Make(i);
-    if (!facts_[index].known && requests_.now().step <= 0) {
+    if (!facts.known && requests_.now().step <= 0) {
       ++lowered_.unknown[std::string(call.op())];
     }
     call_ = nullptr;
@@ -559,13 +361,15 @@ class Lowerer final : public Emitter {
   const AskedWorkspaces* const asked_;
   PlacedJob placed_{job_, variant_, options_.batch};
   const DrawnSizes drawn_{job_, variant_, options_.draw};
-  /// By call.
-  std::vector<OperatorFacts> facts_;
+  /// By the operator's name.
+  std::vector<std::optional<OperatorFacts>> facts_;
   StorageBlocks blocks_;
   /// By piece of memory that several tensors of the model lie in.
   std::unordered_map<std::uint32_t, std::uint32_t> pieces_;
   /// By storage: the blocks of repeated batches that end with it.
   KeptBlocks like_it_;
+  /// Where micro-batches of the step end that are looked at.
+  std::vector<RequestMark> rounds_;
   /// By key and thread.
   std::set<std::pair<std::string, int>, std::less<>> searched_;
   /// Those that run, and which of them does.

@@ -52,6 +52,9 @@ struct Lowered {
   bool certain = true;
   /// Batches of loops behind the steps that were too many to be repeated.
   std::int64_t left_out = 0;
+  /// Micro-batches that were said to repeat the one before them, and could not be seen to: they
+  /// were not run.
+  std::int64_t not_repeated = 0;
   /// Rounds of loops that grow: how many there are, and how many of them were run. Between those
   /// the others are taken to do the same.
   std::int64_t rounds = 0;

@@ -302,6 +302,7 @@ class Divider {
         edit_.Copy(event);
         return std::nullopt;
       case JobEvent::Kind::kStep:
+      case JobEvent::Kind::kRound:
         edit_.Copy(event);
         return std::nullopt;
     }

@@ -241,6 +241,7 @@ class ExpertDivider {
         return edit_.Label(NowOf(event.index), event.category);
       case JobEvent::Kind::kStage:
       case JobEvent::Kind::kStep:
+      case JobEvent::Kind::kRound:
         return edit_.Copy(event);
     }
   }

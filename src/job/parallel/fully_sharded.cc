@@ -79,6 +79,12 @@ struct Span {
   std::size_t last = 0;
 };
 
+/// The last call of a group in one backward, as the index of its event.
+struct End {
+  std::size_t event = 0;
+  std::size_t group = 0;
+};
+
 /// By group; nothing for those that have no call in the backward that begins there.
 std::vector<std::optional<Span>> SpansOfBackward(const ShardedVariant& variant, std::size_t begin) {
   std::vector<std::optional<Span>> spans(variant.groups.all().size());
@@ -131,6 +137,8 @@ class FullySharded {
         // Gradients are labelled when they are made: later they are not there any more.
         if (!gradients_.Has(event.index)) variant_.edit.Copy(event);
         return;
+      case JobEvent::Kind::kRound:
+        return variant_.edit.Copy(event);
     }
   }
 
@@ -151,7 +159,12 @@ class FullySharded {
   void BeginBackward() {
     reached_model_ = false;
     spans_ = SpansOfBackward(variant_, at_);
-    next_end_ = 0;
+    ends_.clear();
+    for (std::size_t g = 1; g < spans_.size(); ++g) {
+      if (spans_[g]) ends_.push_back({.event = spans_[g]->last, .group = g});
+    }
+    std::ranges::sort(ends_, {}, &End::event);
+    finished_ = 0;
   }
 
   bool InPipeline() const { return variant_.sharding.in_pipeline; }
@@ -238,19 +251,15 @@ class FullySharded {
     }
   }
   void ReduceFinished(std::size_t now) {
-    if (now <= next_end_) return;
-    next_end_ = variant_.old.events.size();
-    for (std::size_t g = 1; g < spans_.size(); ++g) {
-      if (!spans_[g]) continue;
-      if (spans_[g]->last >= now) {
-        next_end_ = std::min(next_end_, spans_[g]->last);
-        continue;
-      }
-      spans_[g].reset();
+    const auto begin = ends_.begin() + static_cast<std::ptrdiff_t>(finished_);
+    const auto end = std::ranges::lower_bound(begin, ends_.end(), now, {}, &End::event);
+    std::ranges::sort(begin, end, {}, &End::group);
+    finished_ = static_cast<std::size_t>(end - ends_.begin());
+    for (auto one = begin; one != end; ++one) {
       if (InPipeline()) {
-        gradients_.Hold(g);
+        gradients_.Hold(one->group);
       } else {
-        Reduce(g);
+        Reduce(one->group);
       }
     }
   }
@@ -275,8 +284,9 @@ class FullySharded {
   /// Of this backward.
   bool reached_model_ = false;
   std::vector<std::optional<Span>> spans_;
-  /// No span that is left ends before it: most calls need not look through all of them.
-  std::size_t next_end_ = 0;
+  /// Of those, in order, and how many of them are reduced.
+  std::vector<End> ends_;
+  std::size_t finished_ = 0;
 };
 
 }  // namespace

@@ -16,8 +16,9 @@ class RecomputationFinder {
       : job_(job), variant_(variant), found_(variant.calls.size()) {}
 
   std::vector<bool> Run() {
-    Stage stage = Stage::kUnknown;
-    for (const JobEvent& event : variant_.events) {
+    const TimedStep last = LastStepOf(variant_);
+    Stage stage = last.stage;
+    for (const JobEvent& event : last.events) {
       if (event.kind == JobEvent::Kind::kStage) {
         if (stage == Stage::kBackward) Compare();
         stage = event.stage;
@@ -84,6 +85,17 @@ class RecomputationFinder {
 };
 
 }  // namespace
+
+TimedStep LastStepOf(const Variant& variant) {
+  const std::span<const JobEvent> events = variant.events;
+  TimedStep last{.events = events};
+  Stage stage = Stage::kUnknown;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    if (events[i].kind == JobEvent::Kind::kStep) last = {events.subspan(i), stage};
+    if (events[i].kind == JobEvent::Kind::kStage) stage = events[i].stage;
+  }
+  return last.stage == Stage::kBackward ? TimedStep{.events = events} : last;
+}
 
 std::vector<bool> FindRecomputed(const Job& job, const Variant& variant) {
   return RecomputationFinder(job, variant).Run();

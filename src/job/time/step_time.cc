@@ -96,11 +96,28 @@ class HostPipeline {
       : host_(host), compiled_(compiled), pace_(pace) {}
 
   void Begin() {
-    duration_ = last_backward_ = backward_before_ = {};
+    duration_ = {};
     issued_ = done_ = joined_ = copied_ = pace_ * host_.step;
     ready_.clear();
   }
   const StepDuration& duration() const { return duration_; }
+
+  /// A micro-batch ends, and is repeated so often: each time takes as long.
+  void EndRound(double times) {
+    const Clocks now = {issued_, done_, joined_, copied_, duration_};
+    issued_ += times * (now.issued - round_.issued);
+    done_ += times * (now.done - round_.done);
+    joined_ += times * (now.joined - round_.joined);
+    copied_ += times * (now.copied - round_.copied);
+    duration_.gpu.us += times * (now.duration.gpu.us - round_.duration.gpu.us);
+    duration_.gpu.kernels += times * (now.duration.gpu.kernels - round_.duration.gpu.kernels);
+    duration_.collectives_us +=
+        times * (now.duration.collectives_us - round_.duration.collectives_us);
+    duration_.waited_us += times * (now.duration.waited_us - round_.duration.waited_us);
+    duration_.host_us = issued_;
+    duration_.us = std::max({done_, issued_, joined_});
+    round_ = {issued_, done_, joined_, copied_, duration_};
+  }
 
   void Add(const Call& call, Stage stage, const KernelTime& time, bool recomputed) {
     const double policy = call.record().watched ? host_.policy : 0;
@@ -120,16 +137,6 @@ class HostPipeline {
     duration_.collectives_us += us;
     duration_.us = std::max({done_, issued_, joined_});
   }
-  void BeginBackward() { backward_before_ = std::exchange(last_backward_, duration_); }
-  /// As long as from the last but one backward to the last, `times` over.
-  void RepeatMicroBatch(int times) {
-    const auto further = [&](double& us, double before, double last) {
-      us += times * (last - before);
-    };
-    further(duration_.us, backward_before_.us, last_backward_.us);
-    further(duration_.gpu.us, backward_before_.gpu.us, last_backward_.gpu.us);
-    further(duration_.host_us, backward_before_.host_us, last_backward_.host_us);
-  }
   /// Beside the kernels, in a stream of copies: when what they make is there.
   void AddCopy(const SideCopy& copy, double us) {
     issued_ += pace_ * host_.copy * double(copy.storages.size());
@@ -145,6 +152,12 @@ class HostPipeline {
   }
 
  private:
+  /// As a micro-batch begins.
+  struct Clocks {
+    double issued = 0, done = 0, joined = 0, copied = 0;
+    StepDuration duration;
+  };
+
   double HostTime(const Call& call, Stage stage, bool recomputed) {
     const bool replayed = in_graph_;
     if (call.op() == "inductor.graph") in_graph_ = true;
@@ -178,14 +191,13 @@ class HostPipeline {
   bool compiled_ = false;
   double pace_ = 1;
   StepDuration duration_;
-  /// When the last backward of the step began, and the one before it.
-  StepDuration last_backward_, backward_before_;
   double issued_ = 0;
   double done_ = 0;
   /// When the last collective is done, and what each made.
   double joined_ = 0;
   double copied_ = 0;
   std::map<Storage, double> ready_;
+  Clocks round_;
   bool recomputing_ = false;
   /// Between the calls that say where a CUDA graph begins and ends.
   bool in_graph_ = false;
@@ -206,17 +218,16 @@ StepDuration StepTime(const Job& job, const Variant& variant, const Gpu& gpu, st
   HostPipeline quick(host, variant.compiled, pace.low);
   HostPipeline slow(host, variant.compiled, pace.high);
   const std::array<HostPipeline*, 3> pipelines = {&likely, &quick, &slow};
-  Stage stage = Stage::kUnknown;
-  for (const JobEvent& event : variant.events) {
+  const TimedStep last = LastStepOf(variant);
+  Stage stage = last.stage;
+  for (const JobEvent& event : last.events) {
     if (event.kind == JobEvent::Kind::kStep) {
       for (HostPipeline* pipeline : pipelines) pipeline->Begin();
     }
-    if (event.kind == JobEvent::Kind::kStage) {
-      stage = event.stage;
-      for (HostPipeline* pipeline : pipelines) {
-        if (stage == Stage::kBackward) pipeline->BeginBackward();
-      }
+    if (event.kind == JobEvent::Kind::kRound) {
+      for (HostPipeline* pipeline : pipelines) pipeline->EndRound(event.index);
     }
+    if (event.kind == JobEvent::Kind::kStage) stage = event.stage;
     if (event.kind != JobEvent::Kind::kCall) continue;
     const CallRecord& record = variant.calls[event.index];
     const Call call(record, at, stage);
@@ -248,7 +259,6 @@ StepDuration StepTime(const Job& job, const Variant& variant, const Gpu& gpu, st
     quick.Add(call, stage, {kernel.low * time.us, time.kernels}, recomputed[event.index]);
     slow.Add(call, stage, {kernel.high * time.us, time.kernels}, recomputed[event.index]);
   }
-  for (HostPipeline* pipeline : pipelines) pipeline->RepeatMicroBatch(variant.passes_left_out);
   // A step made of snapshots has no operators to time.
   StepDuration duration = likely.duration();
   if (duration.gpu.us <= 0) return {};

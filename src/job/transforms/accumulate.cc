@@ -1,5 +1,7 @@
 #include "job/transforms/accumulate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "job/transforms/index_set.h"
 #include "job/transforms/job_editor.h"
 #include "job/transforms/micro_batches.h"
 #include "job/transforms/tensors_of_call.h"
@@ -20,10 +23,12 @@ namespace {
 /// its own is freed `n` micro-batches after its own in what is written, too.
 class MicroBatchWriter {
  public:
-  MicroBatchWriter(Job& job, const Variant& old, const std::vector<MicroBatch>& captured, int count)
+  MicroBatchWriter(Job& job, const Variant& old, const std::vector<MicroBatch>& captured, int count,
+                   std::size_t most_events)
       : old_(old),
         captured_(captured),
         count_(count),
+        is_long_(std::size_t(count) * old.events.size() > most_events),
         storages_(job, old, captured),
         edit_(job, old, "plimsoll.accumulate"),
         head_(HeadToRepeat(old, captured, storages_)),
@@ -39,11 +44,7 @@ class MicroBatchWriter {
       gradients_of_step_.clear();
       CopyEvents(captured_[i].begin, captured_[i].backward_end, i);
       FreeOlder(captured_[head_].begin, captured_[head_].backward_end, head_, i);
-      for (int repeat = 1; repeat < count_; ++repeat) {
-        RepeatEvents(captured_[tail_].backward_end, captured_[tail_].end, tail_);
-        BeginMicroBatch();
-        RepeatEvents(captured_[head_].begin, captured_[head_].backward_end, head_);
-      }
+      RepeatMicroBatches();
       while (!captured_[i].updates) ++i;
       CopyTail(i);
       FreeOlder(captured_[tail_].backward_end, captured_[tail_].end, tail_, i);
@@ -51,6 +52,8 @@ class MicroBatchWriter {
     for (Part& part : edit_.variant().later) CopyPart(part);
     return edit_.Take();
   }
+  /// How many micro-batches of each step are written out, where that is not all of them; else 0.
+  int written() const { return written_; }
 
  private:
   /// Storages by place, of one micro-batch that was written; kElsewhere where it made none.
@@ -59,7 +62,8 @@ class MicroBatchWriter {
   // Gradients stay where the first micro-batch of a step made them; later ones are added to those.
 
   void NoteGradients() {
-    HashMap<Storage, std::size_t> last_touch;
+    constexpr std::size_t kNever = static_cast<std::size_t>(-1);
+    std::vector<std::size_t> last_touch(old_.storages, kNever);
     for (std::size_t i = captured_[head_].begin; i < captured_[head_].backward_end; ++i) {
       if (old_.events[i].kind != JobEvent::Kind::kCall) continue;
       const CallRecord& call = old_.calls[old_.events[i].index];
@@ -68,10 +72,10 @@ class MicroBatchWriter {
         if (IsMadeBy(tensor.storage, head_)) last_touch[tensor.storage] = i;
       });
     }
-    for (const auto& [storage, event] : last_touch) {
-      if (storages_.IsGradient(storage)) added_at_[event].push_back(storage);
+    for (Storage storage = 0; storage < last_touch.size(); ++storage) {
+      if (last_touch[storage] == kNever || !storages_.IsGradient(storage)) continue;
+      added_at_[last_touch[storage]].push_back(storage);
     }
-    for (auto& [event, gradients] : added_at_) std::ranges::sort(gradients);
     for (std::size_t i = 0; i < captured_.size(); ++i) NoteZeroing(i);
   }
 
@@ -113,6 +117,47 @@ class MicroBatchWriter {
 
   // Micro-batches as they are written.
 
+  /// All but the first. Of many only as many as differ, and two that do not: what the first frees
+  /// of others is not what later ones do.
+  void RepeatMicroBatches() {
+    const int last = FurthestFree() + 2;
+    for (int repeat = 1; repeat < count_; ++repeat) {
+      if (is_long_ && repeat + 1 >= last) edit_.EndRound(0);
+      RepeatEvents(captured_[tail_].backward_end, captured_[tail_].end, tail_);
+      BeginMicroBatch();
+      RepeatEvents(captured_[head_].begin, captured_[head_].backward_end, head_);
+      if (!is_long_ || repeat != last || repeat + 1 == count_ || KeepsOfEach()) continue;
+      written_ = repeat + 1;
+      return edit_.EndRound(count_ - written_);
+    }
+  }
+
+  /// How many micro-batches before the one at hand was made what it frees, at most.
+  int FurthestFree() const {
+    std::size_t furthest = 1;
+    const auto look = [&](std::size_t begin, std::size_t end, std::size_t next) {
+      for (std::size_t i = begin; i < end; ++i) {
+        if (old_.events[i].kind != JobEvent::Kind::kFree) continue;
+        const LoopStorages::Origin* origin = storages_.Find(old_.events[i].index);
+        if (origin != nullptr && origin->micro_batch < next) {
+          furthest = std::max(furthest, next - origin->micro_batch);
+        }
+      }
+    };
+    look(captured_[head_].begin, captured_[head_].backward_end, head_);
+    look(captured_[tail_].backward_end, captured_[tail_].end, tail_ + 1);
+    return static_cast<int>(furthest);
+  }
+
+  /// Whether anything is left of a micro-batch that no later one frees.
+  bool KeepsOfEach() const {
+    const auto before = static_cast<std::size_t>(FurthestFree());
+    if (before >= made_.size()) return true;
+    return std::ranges::any_of(made_[made_.size() - 1 - before], [&](Storage storage) {
+      return storage != kElsewhere && !freed_.contains(storage);
+    });
+  }
+
   void BeginMicroBatch() {
     made_.emplace_back(storages_.places(), kElsewhere);
     if (made_.size() > captured_.size() + 1) made_.pop_front();
@@ -142,7 +187,7 @@ class MicroBatchWriter {
   }
 
   void FreeOnce(Storage storage) {
-    if (freed_.emplace(storage, 1).second) edit_.Free(storage);
+    if (freed_.Insert(storage)) edit_.Free(storage);
   }
 
   // As captured.
@@ -294,6 +339,9 @@ class MicroBatchWriter {
   const Variant& old_;
   const std::vector<MicroBatch>& captured_;
   const int count_;
+  const bool is_long_;
+  /// Of each step, where those are not all.
+  int written_ = 0;
   const LoopStorages storages_;
   JobEditor edit_;
   /// The captured micro-batches whose head and whose tail are repeated.
@@ -307,7 +355,7 @@ class MicroBatchWriter {
   std::deque<Made> made_;
   /// By place, of those that a later part frees: all that was made there.
   HashMap<std::uint32_t, std::vector<Storage>> all_of_;
-  HashMap<Storage, char> freed_;
+  IndexSet freed_;
 };
 
 /// Behind the first step some micro-batches load a batch and some go on with that of the step
@@ -351,13 +399,21 @@ std::optional<Error> CannotAccumulate(const Job& job, const Variant& variant) {
                .hint = passes == 0 ? "capture a training step" : "capture it with accumulate=1"};
 }
 
-Variant AddAccumulation(Job& job, const Variant& variant, int passes) {
+void NoteRepeated(Job& job, int passes, int written) {
+  std::string note = fmt::format(
+      "with {} micro-batches a step is long: of each step the first {} are in the events, the "
+      "snapshot and the page, and the others do what the last of these does",
+      passes, written);
+  if (std::ranges::find(job.notes, note) == job.notes.end()) job.notes.push_back(std::move(note));
+}
+
+Variant AddAccumulation(Job& job, const Variant& variant, int passes, std::size_t most_events) {
   const std::vector<MicroBatch> captured = MicroBatchesIn(variant);
   if (passes < 2 || captured.empty() || PassesOf(variant) != 1) return variant;
-  const int written = MicroBatchesWritten(variant, passes);
-  Variant made = MicroBatchWriter(job, variant, captured, written).Run();
+  MicroBatchWriter writer(job, variant, captured, passes, most_events);
+  Variant made = writer.Run();
   made.passes = passes;
-  made.passes_left_out = passes - written;
+  if (writer.written() > 0) NoteRepeated(job, passes, writer.written());
   return made;
 }
 

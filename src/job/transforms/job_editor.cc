@@ -16,7 +16,6 @@ JobEditor::JobEditor(Job& job, const Variant& old, std::string_view op)
           .events = {},
           .storages = old.storages,
           .passes = old.passes,
-          .passes_left_out = old.passes_left_out,
           .gradients_used = old.gradients_used};
   // What follows the steps finds the parameters and the state that they have now. Further steps
   // among it would still be as they were captured; the ones that are written anew stand for them.
@@ -70,6 +69,11 @@ void JobEditor::AddInto(Storage sum, Storage part) {
 void JobEditor::Label(Storage storage, Category category) {
   if (storage == kElsewhere) return;
   new_.events.push_back({.kind = JobEvent::Kind::kLabel, .category = category, .index = storage});
+}
+
+void JobEditor::EndRound(int repeats) {
+  new_.events.push_back(
+      {.kind = JobEvent::Kind::kRound, .index = static_cast<std::uint32_t>(repeats)});
 }
 
 void JobEditor::Free(Storage storage) {

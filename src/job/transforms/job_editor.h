@@ -28,6 +28,8 @@ class JobEditor {
   void AddInto(Storage sum, Storage part);
   Storage NewStorageNumber() { return new_.storages++; }
   void Label(Storage storage, Category category);
+  /// A micro-batch ends here, and is repeated so often.
+  void EndRound(int repeats);
   /// No harm for kElsewhere.
   void Free(Storage storage);
   /// The same, and forgets it.

@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <string_view>
 
-#include "job/transforms/accumulate.h"
 #include "job/transforms/tensors_of_call.h"
 
 namespace plimsoll {
 namespace {
-
-/// Of steps with several micro-batches, unless three are more: a second or two to simulate.
-constexpr std::size_t kMostEventsWritten = 600'000;
 
 bool Begins(const JobEvent& event, Stage stage) {
   return event.kind == JobEvent::Kind::kStage && event.stage == stage;
@@ -71,13 +67,6 @@ bool Zeroes(std::string_view op) {
 
 }  // namespace
 
-int MicroBatchesWritten(const Variant& captured, int wanted) {
-  const std::size_t events =
-      captured.events.size() / static_cast<std::size_t>(std::max(1, PassesOf(captured)));
-  const std::size_t most = kMostEventsWritten / std::max<std::size_t>(1, events);
-  return std::min(wanted, static_cast<int>(std::max<std::size_t>(3, most)));
-}
-
 std::vector<MicroBatch> MicroBatchesIn(const Variant& variant) {
   std::vector<std::size_t> steps;
   for (std::size_t i = 0; i < variant.events.size(); ++i) {
@@ -96,7 +85,7 @@ std::vector<MicroBatch> MicroBatchesIn(const Variant& variant) {
 
 LoopStorages::LoopStorages(const Job& job, const Variant& variant,
                            const std::vector<MicroBatch>& micro_batches)
-    : job_(job), variant_(variant) {
+    : job_(job), variant_(variant), origins_(variant.storages) {
   FindGradients(micro_batches);
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     const MicroBatch& one = micro_batches[i];
@@ -109,26 +98,27 @@ LoopStorages::LoopStorages(const Job& job, const Variant& variant,
 }
 
 const LoopStorages::Origin* LoopStorages::Find(Storage storage) const {
-  const auto found = origins_.find(storage);
-  return found == origins_.end() ? nullptr : &found->second;
+  const bool known = storage < origins_.size() && origins_[storage].place != Origin::kNoPlace;
+  return known ? &origins_[storage] : nullptr;
 }
 
 void LoopStorages::FindGradients(const std::vector<MicroBatch>& micro_batches) {
   for (const JobEvent& event : variant_.events) {
     if (event.kind != JobEvent::Kind::kLabel) continue;
-    if (event.category == Category::kGradients) gradients_[event.index] = 1;
-    if (event.category == Category::kOptimizerState) state_[event.index] = 1;
+    if (event.category == Category::kGradients) gradients_.Insert(event.index);
+    if (event.category == Category::kOptimizerState) state_.Insert(event.index);
   }
   // FSDP frees a whole gradient within its backward: its shard stays.
   for (const MicroBatch& one : micro_batches) {
-    HashMap<Storage, char> made;
+    IndexSet made;
     for (std::size_t i = one.begin; i < one.backward_end; ++i) {
       const JobEvent& event = variant_.events[i];
       if (event.kind == JobEvent::Kind::kCall) {
-        for (const NewStorage& fresh : variant_.calls[event.index].fresh) made[fresh.storage] = 1;
+        for (const NewStorage& fresh : variant_.calls[event.index].fresh)
+          made.Insert(fresh.storage);
       }
       if (event.kind == JobEvent::Kind::kFree && made.contains(event.index)) {
-        gradients_.erase(event.index);
+        gradients_.Erase(event.index);
       }
     }
   }
@@ -139,7 +129,7 @@ void LoopStorages::FindZeroing(const MicroBatch& micro_batch) {
   for (std::size_t i = micro_batch.begin; i < micro_batch.backward_end; ++i) {
     if (variant_.events[i].kind != JobEvent::Kind::kCall) continue;
     const CallRecord& call = variant_.calls[variant_.events[i].index];
-    if (Zeroes(job_.strings[call.op]) && TakesGradientOrState(call)) of_update_[i] = 1;
+    if (Zeroes(job_.strings[call.op]) && TakesGradientOrState(call)) of_update_.Insert(i);
   }
 }
 
@@ -168,9 +158,9 @@ void LoopStorages::FindUpdate(const MicroBatch& micro_batch) {
   for (std::size_t i = micro_batch.backward_end; i < micro_batch.end; ++i) {
     if (!is_call(i)) continue;
     const bool of_update = IsOfUpdate(i, last_update, made);
-    if (of_update) of_update_[i] = 1;
+    if (of_update) of_update_.Insert(i);
     for (const NewStorage& fresh : variant_.calls[variant_.events[i].index].fresh) {
-      (of_update ? made.by_update : made.by_loop)[fresh.storage] = 1;
+      (of_update ? made.by_update : made.by_loop).Insert(fresh.storage);
     }
   }
   const auto ends = [&](std::size_t i) {
@@ -190,7 +180,7 @@ bool LoopStorages::IsOfUpdate(std::size_t event, std::size_t last_update,
   bool on_device = false, of_loop = false, of_update = false;
   ForEachArgument(call, [&](const TensorUse& tensor) {
     on_device |= tensor.storage != kElsewhere;
-    of_loop |= origins_.contains(tensor.storage) || made.by_loop.contains(tensor.storage);
+    of_loop |= Find(tensor.storage) != nullptr || made.by_loop.contains(tensor.storage);
     of_update |= made.by_update.contains(tensor.storage);
   });
   if (of_loop || of_update) return of_update;
@@ -209,7 +199,7 @@ void LoopStorages::NotePlaces(std::size_t begin, std::size_t end, std::size_t nu
       const Place place = {half, call.op, call.where, call.module, nth, f};
       const auto at =
           place_of_.emplace(place, static_cast<std::uint32_t>(place_of_.size())).first->second;
-      origins_[call.fresh[f].storage] = {.micro_batch = number, .place = at};
+      origins_.at(call.fresh[f].storage) = {.micro_batch = number, .place = at};
     }
   }
 }

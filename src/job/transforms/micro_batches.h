@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
-#include "base/hash.h"
 #include "job/file/job.h"
+#include "job/transforms/index_set.h"
 
 namespace plimsoll {
 
@@ -23,10 +23,6 @@ struct MicroBatch {
   bool updates = false;
 };
 
-/// How many of `wanted` micro-batches in each step are written out: all, unless the events of all
-/// steps would be too many. At least two.
-int MicroBatchesWritten(const Variant& captured, int wanted);
-
 /// In their order. Empty if a captured step has no backward that ends in an optimizer's stage.
 std::vector<MicroBatch> MicroBatchesIn(const Variant& variant);
 
@@ -37,7 +33,9 @@ class LoopStorages {
   /// another micro-batch.
   struct Origin {
     std::size_t micro_batch = 0;
-    std::uint32_t place = 0;
+    std::uint32_t place = kNoPlace;
+
+    static constexpr std::uint32_t kNoPlace = 0xffffffffu;
   };
 
   LoopStorages(const Job& job, const Variant& variant,
@@ -59,7 +57,7 @@ class LoopStorages {
   /// With the operator, the line, the module, which of these calls, and which of its storages.
   using Place = std::tuple<Half, StringId, StringId, StringId, std::uint32_t, std::size_t>;
   struct MadeInTail {
-    HashMap<Storage, char> by_update, by_loop;
+    IndexSet by_update, by_loop;
   };
 
   void FindGradients(const std::vector<MicroBatch>& micro_batches);
@@ -71,9 +69,11 @@ class LoopStorages {
 
   const Job& job_;
   const Variant& variant_;
-  HashMap<Storage, Origin> origins_;
-  HashMap<Storage, char> gradients_, state_;
-  HashMap<std::size_t, char> of_update_;
+  /// By storage; those without a place have none.
+  std::vector<Origin> origins_;
+  IndexSet gradients_, state_;
+  /// By event.
+  IndexSet of_update_;
   std::map<Place, std::uint32_t> place_of_;
   std::vector<std::size_t> update_end_;
 };

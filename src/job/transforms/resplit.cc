@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "job/transforms/accumulate.h"
@@ -167,12 +168,16 @@ std::vector<StringId> OperatorsIn(const Variant& variant, const MicroBatchSpan& 
   return operators;
 }
 
+constexpr std::size_t kRepeatsOfLong = 3;
+
 class Resplitter {
  public:
-  Resplitter(Job& job, const Variant& old, int micro_batches)
+  Resplitter(Job& job, const Variant& old, int micro_batches, std::size_t most_events)
       : old_(old),
         steps_(SpansIn(old)),
-        wanted_(static_cast<std::size_t>(MicroBatchesWritten(old, micro_batches))),
+        wanted_(static_cast<std::size_t>(micro_batches)),
+        is_long_(wanted_ * old.events.size() >
+                 most_events * static_cast<std::size_t>(std::max(1, PassesOf(old)))),
         edit_(job, old, "plimsoll.resplit") {}
 
   Variant Run() {
@@ -194,6 +199,8 @@ class Resplitter {
     }
     return edit_.Take();
   }
+  /// How many micro-batches of each step are written out, where that is not all of them; else 0.
+  std::size_t written() const { return written_; }
 
  private:
   const MicroBatchSpan& LastKept(const StepSpans& spans) const {
@@ -236,13 +243,15 @@ class Resplitter {
     }
   }
 
-  /// The last one, as often as is wanted; each lets go of what the one before it left.
+  /// The last one, as often as is wanted; each lets go of what the one before it left. Of many only
+  /// three: what lets go of something captured is not what later ones do.
   void Repeat(const StepSpans& spans) {
     const MicroBatchSpan& last = spans.back();
     const Origins left = OriginsIn(old_, spans[spans.size() - 2]);
     const Origins made = OriginsIn(old_, last);
     const std::set<Storage> freed = FreedIn(old_, last);
     const std::map<Storage, Storage> batch = FreedUnlessLast(spans[spans.size() - 2], last);
+    std::vector<Storage> of_this;
     for (std::size_t n = spans.size(); n < wanted_; ++n) {
       for (const auto& [of_last, storage] : batch) Free(Now(of_last));
       // By the numbers of the span that is repeated. Gradients are no leftovers.
@@ -256,10 +265,24 @@ class Resplitter {
           freed_with_[storage].push_back(Now(found->second));
         }
       }
-      for (const auto& [origin, storage] : made) renamed_[storage] = edit_.NewStorageNumber();
+      const std::vector<Storage> of_one_before = std::exchange(of_this, {});
+      for (const auto& [origin, storage] : made) {
+        renamed_[storage] = of_this.emplace_back(edit_.NewStorageNumber());
+      }
       for (const auto& [storage, now] : before) renamed_[storage] = now;
       for (std::size_t i = last.begin; i < last.end; ++i) Copy(old_.events[i]);
+      const std::size_t repeats = n + 1 - spans.size();
+      if (!is_long_ || repeats > kRepeatsOfLong) continue;
+      const bool is_last = repeats == kRepeatsOfLong && n + 1 < wanted_ && AreFreed(of_one_before);
+      edit_.EndRound(is_last ? static_cast<int>(wanted_ - n - 1) : 0);
+      if (!is_last) continue;
+      written_ = n + 1;
+      return;
     }
+  }
+
+  bool AreFreed(const std::vector<Storage>& storages) const {
+    return std::ranges::all_of(storages, [&](Storage s) { return freed_.contains(s); });
   }
 
   Storage Now(Storage storage) const {
@@ -303,6 +326,9 @@ class Resplitter {
   const Variant& old_;
   const std::vector<StepSpans> steps_;
   const std::size_t wanted_;
+  const bool is_long_;
+  /// Of each step, where those are not all.
+  std::size_t written_ = 0;
   JobEditor edit_;
   /// What stands for a storage of the capture now; kElsewhere where nothing does.
   std::map<Storage, Storage> renamed_;
@@ -340,11 +366,14 @@ std::optional<Error> CannotResplit(const Job& job, const Variant& variant) {
   return std::nullopt;
 }
 
-Variant Resplit(Job& job, const Variant& variant, int micro_batches) {
+Variant Resplit(Job& job, const Variant& variant, int micro_batches, std::size_t most_events) {
   if (micro_batches == PassesOf(variant)) return variant;
-  Variant made = Resplitter(job, variant, micro_batches).Run();
+  Resplitter resplitter(job, variant, micro_batches, most_events);
+  Variant made = resplitter.Run();
   made.passes = micro_batches;
-  made.passes_left_out = micro_batches - MicroBatchesWritten(variant, micro_batches);
+  if (resplitter.written() > 0) {
+    NoteRepeated(job, micro_batches, static_cast<int>(resplitter.written()));
+  }
   return made;
 }
 

@@ -88,6 +88,17 @@ RefusedCalls InLastStep(const Variant& variant, const RefusedCalls& refused) {
   return found;
 }
 
+/// More than once where it is of a micro-batch that is repeated.
+std::int64_t TimesInAStep(const Variant& variant, std::uint32_t call) {
+  bool in_round = false;
+  for (const JobEvent& event : variant.events) {
+    if (event.kind == JobEvent::Kind::kStep && in_round) break;
+    if (event.kind == JobEvent::Kind::kRound && in_round) return 1 + std::int64_t{event.index};
+    in_round |= event.kind == JobEvent::Kind::kCall && event.index == call;
+  }
+  return 1;
+}
+
 /// Takes note of a run request by request.
 class Observer {
  public:
@@ -141,7 +152,7 @@ class Observer {
   }
 
   void Borrowed(const Moment& moment) {
-    const std::int64_t refused = replayer_.result().done_without;
+    const std::int64_t refused = replayer_.done_without();
     if (step_ != moment.step) {
       step_ = moment.step;
       in_step_.clear();
@@ -213,27 +224,34 @@ const Lowered& Trial::upper() const {
 
 ReplayResult Trial::Replay(const Lowered& lowered, const DeviceLimits& limits,
                            Driver& driver) const {
-  work_ += static_cast<std::int64_t>(lowered.workload.requests.size());
   Replayer replayer(lowered.workload, {.rules = setting_.rules, .limits = limits}, driver);
-  replayer.Run();
+  std::size_t run = 0;
+  while (replayer.Next()) ++run;
+  work_ += static_cast<std::int64_t>(std::max(run, lowered.workload.requests.size()));
   return replayer.result();
 }
 
 /// With the addresses that an H200's driver was mostly seen to give.
 Peaks Trial::Run(const Lowered& lowered, const DeviceLimits& limits) const {
-  work_ += static_cast<std::int64_t>(lowered.workload.requests.size());
   const Timeline nothing_recorded;
   AssumedDriver driver(nothing_recorded);
   Replayer replayer(lowered.workload, {.rules = setting_.rules, .limits = limits}, driver);
   Peaks peaks;
   peaks.limits = limits;
   Observer observer(lowered, replayer, peaks);
-  for (std::size_t i = 0; i < lowered.workload.requests.size(); ++i) {
-    replayer.Run(i);
-    observer.After(i);
-    if (replayer.stopped() && !peaks.failed) peaks.failed = i;
+  std::size_t run = 0;
+  std::size_t next = 0;
+  for (; const std::optional<std::size_t> i = replayer.Next(); ++run) {
+    observer.After(*i);
+    next = *i + 1;
+    if (replayer.stopped()) peaks.failed = i;
   }
+  const std::size_t count = lowered.workload.requests.size();
+  work_ += static_cast<std::int64_t>(std::max(run, count));
+  // What it does not come to would find what there was.
+  for (; next < count; ++next) observer.After(next);
   const ReplayResult result = replayer.result();
+  peaks.refused = result.done_without;
   peaks.reserved = result.counters.peak_reserved;
   peaks.fits = result.fits;
   peaks.retries = result.counters.retries;
@@ -413,7 +431,9 @@ TrialResult Trial::Best() const {
   result.beyond_count = !unlimited().fits;
   result.workspaces_refused = shown().refused;
   if (lowered().searches) result.reserved_without_search = shown().settled;
-  for (const auto& [call, count] : shown().refused_calls) result.refused_in_a_step += count;
+  for (const auto& [call, count] : shown().refused_calls) {
+    result.refused_in_a_step += count * TimesInAStep(setting_.variant(), call);
+  }
   const StepDuration duration = DurationOf(setting_, shown().refused_calls);
   result.step_us = duration.us;
   result.step_low_us = duration.low_us;
