@@ -196,7 +196,8 @@ struct Part {
   /// which is like the two before it.
   bool grows = false;
   Heaviest heaviest = Heaviest::kNotOne;
-  /// Its batch is the micro-batch of a step divided by this.
+  /// Its batch is so many micro-batches of a step, divided by `shares`.
+  int micro_batches = 1;
   int shares = 1;
 };
 

@@ -257,6 +257,14 @@ bool EvaluationFollowsBatch(const Job& job, const Variant& variant) {
   });
 }
 
+Variant EvaluateWholeBatches(const Variant& variant, int micro_batches) {
+  Variant changed = variant;
+  for (Part& part : changed.later) {
+    if (IsEvaluation(part)) part.micro_batches *= micro_batches;
+  }
+  return changed;
+}
+
 Variant EvaluateInShares(const Variant& variant, int shares) {
   Variant changed = variant;
   changed.releases.clear();

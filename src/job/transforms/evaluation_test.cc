@@ -93,5 +93,13 @@ TEST(Evaluation, SmallerBatchesAreSmaller) {
             Requests(maker, maker.variant(), 2));
 }
 
+TEST(Evaluation, WholeBatchesAreThoseBeforeTheyWereCut) {
+  const JobMaker maker = Evaluates(false, false);
+  const Variant& variant = maker.job.variants.front();
+  EXPECT_EQ(Requests(maker, EvaluateWholeBatches(variant, 4), 2), Requests(maker, variant, 8));
+  EXPECT_EQ(Requests(maker, EvaluateInShares(EvaluateWholeBatches(variant, 4), 2), 2),
+            Requests(maker, variant, 4));
+}
+
 }  // namespace
 }  // namespace plimsoll::evaluation_test

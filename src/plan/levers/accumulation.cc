@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "job/transforms/accumulate.h"
+#include "job/transforms/evaluation.h"
 #include "job/transforms/gradient_uses.h"
 #include "job/transforms/resplit.h"
 #include "plan/lever.h"
@@ -56,6 +57,10 @@ std::vector<std::string> AccumulationCode(const Job& job, const Choice& choice,
       fmt::format("    {}.backward()", scales ? "scaler.scale" + loss : loss),
       fmt::format("    if (i + 1) % {} == 0: {}; optimizer.zero_grad()", number,
                   scales ? "scaler.step(optimizer); scaler.update()" : "optimizer.step()")};
+  if (EvaluationFollowsBatch(job, VariantOf(job, choice))) {
+    lines.push_back(fmt::format("# the loader of training alone: the evaluation keeps {} a batch",
+                                choice.batch * number));
+  }
   // A scaler that nothing follows unscales inside its own step.
   if (std::ranges::all_of(uses, by_scaler)) return lines;
   for (const GradientUse& use : uses) {
@@ -75,7 +80,7 @@ std::optional<Error> Repeat(Job& job, Variant& variant, const LeverValue& value)
     return std::nullopt;
   }
   if (std::optional<Error> error = CannotAccumulate(job, variant)) return error;
-  variant = AddAccumulation(job, variant, number);
+  variant = EvaluateWholeBatches(AddAccumulation(job, variant, number), number);
   return std::nullopt;
 }
 
