@@ -111,7 +111,7 @@ TEST(Accumulation, AnEvaluationKeepsTheBatchOfTheWholeStep) {
   int evaluations = 0;
   for (const Part& part : job.variants.front().later) {
     const bool evaluates = part.stage == Stage::kEvaluation;
-    EXPECT_EQ(part.micro_batches, evaluates ? 4 : 1);
+    EXPECT_EQ(part.of_whole_step, evaluates);
     evaluations += evaluates ? 1 : 0;
   }
   EXPECT_GT(evaluations, 0);
@@ -121,9 +121,10 @@ TEST(Accumulation, AnEvaluationKeepsTheBatchOfTheWholeStep) {
 
 TEST(Accumulation, AnEvaluationOfManySamplesIsInSmallPartsToo) {
   const Job job = *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/lives/eval_grad.step.json.gz"));
-  const Result<Plan> plan = FindPlan(Ask(job, 512, Bytes{9} << 30));
+  const Result<Plan> plan = FindPlan(Ask(job, 512, Bytes{10} << 30));
   ASSERT_TRUE(plan.ok()) << plan.error().ToLine();
-  EXPECT_FALSE(plan->ways.empty());
+  ASSERT_FALSE(plan->ways.empty());
+  EXPECT_LE(plan->ways.front().trial.needs.reserved.high, Bytes{10} << 30);
 }
 
 }  // namespace

@@ -421,7 +421,8 @@ class Lowerer final : public Emitter {
   void RunLater() {
     for (std::size_t i = 0; i < variant_.later.size(); ++i) {
       const Part& part = variant_.later[i];
-      const std::int64_t whole = Product(options_.batch, part.micro_batches);
+      const std::int64_t whole =
+          Product(options_.batch, part.of_whole_step ? options_.micro_batches : 1);
       const std::int64_t batch = CeilDiv(std::min(whole, kLargestOfPart), part.shares);
       const std::int64_t of_all = std::min(
           CeilDiv(Product(batch, BatchesAt(job_, part.batches, batch)), part.seen), kLargestOfPart);

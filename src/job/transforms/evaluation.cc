@@ -257,11 +257,9 @@ bool EvaluationFollowsBatch(const Job& job, const Variant& variant) {
   });
 }
 
-Variant EvaluateWholeBatches(const Variant& variant, int micro_batches) {
+Variant EvaluateWholeBatches(const Variant& variant) {
   Variant changed = variant;
-  for (Part& part : changed.later) {
-    if (IsEvaluation(part)) part.micro_batches *= micro_batches;
-  }
+  for (Part& part : changed.later) part.of_whole_step = IsEvaluation(part);
   return changed;
 }
 

@@ -96,8 +96,13 @@ TEST(Evaluation, SmallerBatchesAreSmaller) {
 TEST(Evaluation, WholeBatchesAreThoseBeforeTheyWereCut) {
   const JobMaker maker = Evaluates(false, false);
   const Variant& variant = maker.job.variants.front();
-  EXPECT_EQ(Requests(maker, EvaluateWholeBatches(variant, 4), 2), Requests(maker, variant, 8));
-  EXPECT_EQ(Requests(maker, EvaluateInShares(EvaluateWholeBatches(variant, 4), 2), 2),
+  const auto of_four = [&](const Variant& whole) {
+    return RequestsOf(
+        Lower(maker.job, whole, *FindGpu("H200"), {.batch = 2, .micro_batches = 4, .steps = 1}));
+  };
+  EXPECT_EQ(of_four(variant), Requests(maker, variant, 2));
+  EXPECT_EQ(of_four(EvaluateWholeBatches(variant)), Requests(maker, variant, 8));
+  EXPECT_EQ(of_four(EvaluateInShares(EvaluateWholeBatches(variant), 2)),
             Requests(maker, variant, 4));
 }
 
