@@ -102,5 +102,30 @@ TEST(Accumulation, AMicroBatchOfOneIsEvaluatedBeforeNothingFits) {
   EXPECT_FALSE(plan->ways.empty());
 }
 
+/// Micro-batches are cut from the batches of the loader that trains: that of the evaluation stays.
+TEST(Accumulation, AnEvaluationKeepsTheBatchOfTheWholeStep) {
+  const Job captured = *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/lives/eval_grad.step.json.gz"));
+  Job job = *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/lives/eval_grad.step.json.gz"));
+  const Choice choice = WithSettings({.batch = 2}, {"accumulation=4", "evaluation=batch/2"});
+  ASSERT_FALSE(Rewrite(job, choice).has_value());
+  int evaluations = 0;
+  for (const Part& part : job.variants.front().later) {
+    const bool evaluates = part.stage == Stage::kEvaluation;
+    EXPECT_EQ(part.of_whole_step, evaluates);
+    evaluations += evaluates ? 1 : 0;
+  }
+  EXPECT_GT(evaluations, 0);
+  EXPECT_EQ(kAccumulationLever.code(captured, choice, *choice.Find("accumulation")).back(),
+            "# the loader of training alone: the evaluation keeps 8 a batch");
+}
+
+TEST(Accumulation, AnEvaluationOfManySamplesIsInSmallPartsToo) {
+  const Job job = *ReadJob(*Input::Open(PLIMSOLL_TEST_DATA "/lives/eval_grad.step.json.gz"));
+  const Result<Plan> plan = FindPlan(Ask(job, 512, Bytes{10} << 30));
+  ASSERT_TRUE(plan.ok()) << plan.error().ToLine();
+  ASSERT_FALSE(plan->ways.empty());
+  EXPECT_LE(plan->ways.front().trial.needs.reserved.high, Bytes{10} << 30);
+}
+
 }  // namespace
 }  // namespace plimsoll::accumulation_test

@@ -14,8 +14,8 @@ constexpr std::size_t kMostWays = 6;
 /// Times are not known more closely: of those within it the larger micro-batch comes first.
 constexpr double kAsFast = 1.03;
 
-/// Batch norm over a single sample: it trains badly, however fast.
-bool NormalisesOneSample(const Job& job, const Way& way) {
+/// Batch norm, or a loss that compares samples, over a single one: it trains badly, however fast.
+bool MixesOneSample(const Job& job, const Way& way) {
   return way.choice.batch == 1 && !AccumulationKeepsResults(job);
 }
 
@@ -33,7 +33,7 @@ std::vector<Way>::iterator FirstOf(std::vector<Way>::iterator begin,
 
 std::vector<Way> Ranked(const Job& job, std::vector<Way> ways) {
   const auto normal = std::ranges::stable_partition(ways, [&](const Way& way) {
-                        return !NormalisesOneSample(job, way);
+                        return !MixesOneSample(job, way);
                       }).begin();
   for (auto it = ways.begin(); it != ways.end(); ++it) {
     const auto end = it < normal ? normal : ways.end();

@@ -97,8 +97,9 @@ int MicroBatchesOf(const Job& job, const Choice& choice);
 Choice WithMicroBatches(const Job& job, const Choice& choice, int micro_batches);
 /// Why the job cannot be run with another number of micro-batches; nothing where it can.
 std::optional<Error> CannotAccumulate(const Job& job);
-/// Whether results are the same for any number of micro-batches.
+/// Whether results are the same for any number of micro-batches, and what decides it.
 bool AccumulationKeepsResults(const Job& job);
+const MicroBatchNumerics& NumericsOfAccumulation(const Job& job);
 /// Whether the choice itself sets more than one micro-batch.
 bool SetsAccumulation(const Choice& choice);
 /// In each step of the optimizer, on all GPUs together.

@@ -326,13 +326,19 @@ std::vector<std::string> PlanNotes(const PlanRequest& request, const Plan& plan,
         "certain to fit without accumulation, in the captured precision that needs least",
         request.samples / CapturedPasses(request.job) / request.gpus));
   }
-  const bool other_norm = std::any_of(plan.ways.begin(), plan.ways.end(), [&](const Way& way) {
-    return way.choice.Sets(kAccumulationLever.name) && !AccumulationKeepsResults(request.job);
-  });
-  if (other_norm) {
+  const bool accumulates = std::ranges::any_of(
+      plan.ways, [](const Way& way) { return way.choice.Sets(kAccumulationLever.name); });
+  const MicroBatchNumerics& numerics = NumericsOfAccumulation(request.job);
+  if (accumulates && !numerics.why.empty()) {
     notes.push_back(
-        "batch norm averages over the samples of one micro-batch, so that another number of "
-        "micro-batches gives other results (--keep-numerics leaves them out)");
+        fmt::format("{}, so that another number of micro-batches gives other results "
+                    "(--keep-numerics leaves them out)",
+                    numerics.why));
+  } else if (accumulates && !numerics.unknown.empty()) {
+    notes.push_back(
+        fmt::format("another number of micro-batches gives the same results if no "
+                    "targets are ignored (ignore_index): those of {} were not seen",
+                    numerics.unknown));
   }
   if (const std::string left_out = LeftOut(request); !left_out.empty()) {
     notes.push_back("left out, since results would differ: " + left_out);

@@ -21,6 +21,7 @@ from ..base.places import Places
 from ..knowledge.values import Values
 from .attention_calls import attention_call
 from .casts import Casts
+from .counted import Counted
 from .event import (
     NEEDS_GRAD,
     PARAMETER,
@@ -101,6 +102,7 @@ class Recorder(TorchDispatchMode):
         #: By storage: when it was last copied to the host, which is no event.
         self.host_reads: dict[int, int] = {}
         self.gradient_uses = GradientUses()
+        self.counted = Counted()
         #: Called before each operator that is told.
         self.before_operator: Callable[[], None] | None = None
 
@@ -240,6 +242,8 @@ class Recorder(TorchDispatchMode):
         else:
             args, kwargs, result = _run(func, args, kwargs, self._values)
             self._values.follow(func, args, kwargs, result)
+            if self._places is not None:
+                self.counted.see(func, args, result, self._places)
         if not self._quiet:
             self._see(func, args, kwargs, result, name)
         elif self._places is not None:

@@ -25,7 +25,7 @@ from ..base.lists import of_all
 from ..base.notes import Notes
 from ..base.output import check_output
 from ..base.sizes import shown, whole_number
-from ..events import gradient_uses
+from ..events import counted, gradient_uses
 from ..events.event import HostPeak, Parameter, PartBegin, Recorded, StepBegin, varying
 from ..events.inputs import changing_sizes
 from ..events.merge import NOTHING_COMPILED, is_compiled, merged, steps_of
@@ -372,6 +372,7 @@ def _facts(runs: list[RunResult], gpu: str, parts: int, tables: Tables) -> dict[
         **_comes_due(runs, tables),
         **({"selected_at": lines} if (lines := selected_at(first.notes)) else {}),
         **of_all(run.lists for run in runs).described(),
+        **counted.of_all(run.counted for run in runs),
     }
 
 

@@ -279,6 +279,7 @@ class _Process:
             self._autocast.set_by,
             recorder.lists,
             recorder.gradient_uses.lines,
+            recorder.counted.shares,
         )
 
     def _not_followed(self, serves: bool) -> list[NotFollowed]:

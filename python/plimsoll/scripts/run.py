@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Union
 from ..base.assumptions import NOTHING_STATED, Assumptions
 from ..base.errors import CaptureError
 from ..base.lists import GivenLists
+from ..events.counted import Shares
 from ..events.event import HostPeak, Recorded
 from .data_sizes import EpochSizes
 
@@ -167,6 +168,8 @@ class RunResult:
     lists: GivenLists = GivenLists()
     #: Lines that read or change gradients between a backward and the optimizer's step.
     gradient_uses: list[str] = field(default_factory=list)
+    #: How large a share of its elements a mean counts, by line.
+    counted: Shares = field(default_factory=dict)
 
 
 class Failure(NamedTuple):

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -197,7 +199,8 @@ struct Part {
   /// which is like the two before it.
   bool grows = false;
   Heaviest heaviest = Heaviest::kNotOne;
-  /// Its batch is the micro-batch of a step divided by this.
+  /// Its batch is a micro-batch of a step, or all of them together, divided by `shares`.
+  bool of_whole_step = false;
   int shares = 1;
 };
 
@@ -285,6 +288,14 @@ struct NotFollowed {
 };
 
 /// What is known of a job beside what it does.
+/// Whether results are the same with another number of micro-batches.
+struct MicroBatchNumerics {
+  /// Why they are not, about the loss or batch norm; empty where nothing says so.
+  std::string why;
+  /// The line of a loss over targets, of which the capture did not see whether some are ignored.
+  std::string unknown;
+};
+
 struct JobFacts {
   std::string file;
   std::string torch;
@@ -332,6 +343,9 @@ struct JobFacts {
   std::string lost_at = {};
   /// Parts of the script that were not followed and may change what it needs.
   std::vector<NotFollowed> not_followed = {};
+  /// Lines that count elements, of a target that is not ignored or of a mask, and whether the
+  /// capture saw the same share of them each time.
+  std::map<std::string, bool, std::less<>> counted = {};
   /// Who keeps what a step leaves behind, where a script tells.
   std::optional<Keeper> keeper = {};
   /// What grows every so many steps.
@@ -339,6 +353,12 @@ struct JobFacts {
   /// Nothing where the capture did not look.
   std::optional<HostPeaks> host = {};
   std::vector<std::string> notes;
+  /// Worked out of the job as it was captured, when it is first asked for; its copies share it.
+  struct OnceNumerics {
+    std::once_flag once;
+    MicroBatchNumerics is;
+  };
+  std::shared_ptr<OnceNumerics> micro_batches = std::make_shared<OnceNumerics>();
 };
 
 struct Job : JobFacts {

@@ -94,6 +94,9 @@ class Reader : public JsonItems {
         job_.selected_at.insert(*line.text());
       }
     }
+    for (const auto& [line, alike] : document["counted"].members()) {
+      job_.counted[std::string(line)] = IsTrue(alike);
+    }
     job_.keeper = ReadKeeper(document["kept_by"]);
     if (const Json& lists = document["lists"]; !lists.is_null()) {
       job_.lists = std::make_shared<const GivenLists>(GivenLists{

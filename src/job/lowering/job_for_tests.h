@@ -48,11 +48,11 @@ class JobMaker {
     return {.storage = storage, .layout = AddLayout(sizes)};
   }
 
-  Storage Parameter(std::int64_t floats, bool trainable = true) {
+  Storage Parameter(std::int64_t floats, bool trainable = true, std::string_view name = "weight") {
     const Storage storage = variant().storages++;
     variant().model_tensors.push_back({.storage = storage,
                                        .layout = AddLayout({Always(floats)}),
-                                       .name = job.strings.Intern("weight"),
+                                       .name = job.strings.Intern(name),
                                        .trainable = trainable});
     Add(JobEvent::Kind::kModelTensor, variant().model_tensors.size());
     return storage;

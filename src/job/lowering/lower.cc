@@ -32,6 +32,10 @@ constexpr std::int64_t kLargestOfPart = std::int64_t{1} << 40;
 
 EventSpan AllOf(const std::vector<JobEvent>& events) { return {.begin = 0, .end = events.size()}; }
 
+std::vector<MadeStorage> Made(const Variant& variant, const Part& part) {
+  return MadeIn(variant, part.events, AllOf(part.events));
+}
+
 /// Where the captured steps begin and end in the events.
 std::vector<EventSpan> FindSteps(const Variant& variant) {
   std::vector<EventSpan> spans;
@@ -71,6 +75,25 @@ Bytes Estimated(const Workspace& workspace, Estimate estimate, Lowered& lowered)
   return estimate == Estimate::kUpper ? workspace.upper : workspace.likely;
 }
 
+/// What is known of each operator of a job, by its name. Recorded calls have none.
+class OperatorTable {
+ public:
+  explicit OperatorTable(const Job& job) : job_(job) {}
+
+  void Note(StringId op) {
+    const std::size_t at = PlaceOf(op);
+    if (facts_.size() <= at) facts_.resize(at + 1);
+    if (!facts_[at]) facts_[at] = FactsOf(job_.strings[op]);
+  }
+  const OperatorFacts& Of(StringId op) const { return *facts_[PlaceOf(op)]; }
+
+ private:
+  static std::size_t PlaceOf(StringId op) { return op.valid() ? op.index() + 1 : 0; }
+
+  const Job& job_;
+  std::vector<std::optional<OperatorFacts>> facts_;
+};
+
 /// Goes through the events of a job; the rules of its calls say here what they take.
 class Lowerer final : public Emitter {
  public:
@@ -83,7 +106,7 @@ class Lowerer final : public Emitter {
         blocks_(variant.storages) {
     std::size_t streams = 1;
     for (const CallRecord& call : variant.calls) {
-      NoteFacts(call.op);
+      operators_.Note(call.op);
       streams = std::max<std::size_t>(streams, call.stream + std::size_t{1});
     }
     lowered_.workload.streams.resize(streams);
@@ -187,14 +210,6 @@ class Lowerer final : public Emitter {
   }
 
  private:
-  void NoteFacts(StringId op) {
-    const std::size_t at = PlaceOf(op);
-    if (facts_.size() <= at) facts_.resize(at + 1);
-    if (!facts_[at]) facts_[at] = FactsOf(job_.strings[op]);
-  }
-  /// In `facts_`. Recorded calls have no operator.
-  static std::size_t PlaceOf(StringId op) { return op.valid() ? op.index() + 1 : 0; }
-
   void RunEvents(const std::vector<JobEvent>& events, const EventSpan& span) {
     events_ = &events;
     graphs_.Expect(events, span.begin, span.end);
@@ -204,7 +219,9 @@ class Lowerer final : public Emitter {
   void RunLater() {
     for (std::size_t i = 0; i < variant_.later.size(); ++i) {
       const Part& part = variant_.later[i];
-      const std::int64_t batch = CeilDiv(std::min(options_.batch, kLargestOfPart), part.shares);
+      const std::int64_t whole =
+          Product(options_.batch, part.of_whole_step ? options_.micro_batches : 1);
+      const std::int64_t batch = CeilDiv(std::min(whole, kLargestOfPart), part.shares);
       const std::int64_t of_all = std::min(
           CeilDiv(Product(batch, BatchesAt(job_, part.batches, batch)), part.seen), kLargestOfPart);
       placed_.PutAtBatch(of_all);
@@ -222,14 +239,10 @@ class Lowerer final : public Emitter {
     }
   }
 
-  std::vector<MadeStorage> Made(const Part& part) const {
-    return MadeIn(variant_, part.events, AllOf(part.events));
-  }
-
   /// The further batches of a loop, as long as each leaves more than it found: those that do not
   /// change nothing.
   void RepeatPart(const Part& before, const Part& last, std::int64_t times) {
-    const StoragePairs pairs = FindCounterparts(Made(before), Made(last));
+    const StoragePairs pairs = FindCounterparts(Made(variant_, before), Made(variant_, last));
     for (; times > 0 && lowered_.moments.size() < kMostRepeated; --times) {
       const Bytes held = requests_.held();
       Shift(blocks_, pairs, &like_it_);
@@ -243,9 +256,10 @@ class Lowerer final : public Emitter {
   /// The further rounds of a loop whose numbers grow. `requests`: those of one.
   void RepeatGrowing(std::size_t index, std::size_t requests, std::int64_t times) {
     const Part& last = variant_.later[index];
-    const std::vector<MadeStorage> older = Made(variant_.later[index - 1]);
-    const StoragePairs of_older = FindCounterparts(Made(variant_.later[index - 2]), older);
-    const StoragePairs of_last = FindCounterparts(older, Made(last));
+    const std::vector<MadeStorage> older = Made(variant_, variant_.later[index - 1]);
+    const StoragePairs of_older =
+        FindCounterparts(Made(variant_, variant_.later[index - 2]), older);
+    const StoragePairs of_last = FindCounterparts(older, Made(variant_, last));
     GrowingPart growing(variant_, variant_.later[index - 1], last, placed_.at());
     lowered_.rounds += times;
     std::int64_t apart = 1;
@@ -276,7 +290,7 @@ class Lowerer final : public Emitter {
       case JobEvent::Kind::kModelTensor:
         return RunModelTensor(event.index);
       case JobEvent::Kind::kStep:
-        rounds_.clear();
+        rounds_.Clear();
         return requests_.BeginStage(Stage::kUnknown);
       case JobEvent::Kind::kStage:
         return requests_.BeginStage(event.stage);
@@ -290,22 +304,8 @@ class Lowerer final : public Emitter {
         }
         return;
       case JobEvent::Kind::kRound:
-        return EndRound(event.index);
+        return rounds_.End(event.index, lowered_);
     }
-  }
-
-  /// A micro-batch ends, and is repeated so often: as requests, where it makes those of the one
-  /// before it.
-  void EndRound(std::uint32_t times) {
-    rounds_.push_back({lowered_.workload.requests.size(), lowered_.blocks.size()});
-    if (times == 0 || rounds_[rounds_.size() - 2].requests == rounds_.back().requests) return;
-    std::optional<RepeatedRequests> found = FindRepeated(lowered_.workload.requests, rounds_);
-    if (!found) {
-      lowered_.not_repeated += times;
-      return;
-    }
-    found->times = times;
-    lowered_.workload.repeats.push_back(std::move(*found));
   }
 
   void RunModelTensor(std::uint32_t index) {
@@ -329,7 +329,7 @@ class Lowerer final : public Emitter {
     call_ = &call;
     requests_.BeginCall(index, record.stream);
     made_.assign(record.fresh.size(), false);
-    const OperatorFacts& facts = *facts_[PlaceOf(variant_.calls[index].op)];
+    const OperatorFacts& facts = operators_.Of(variant_.calls[index].op);
     if (facts.rule != nullptr) facts.rule(call, *this);
     for (std::size_t i = 0; i < record.fresh.size(); ++i) Make(i);
     if (!facts.known && requests_.now().step <= 0) {
@@ -361,15 +361,14 @@ class Lowerer final : public Emitter {
   const AskedWorkspaces* const asked_;
   PlacedJob placed_{job_, variant_, options_.batch};
   const DrawnSizes drawn_{job_, variant_, options_.draw};
-  /// By the operator's name.
-  std::vector<std::optional<OperatorFacts>> facts_;
+  OperatorTable operators_{job_};
   StorageBlocks blocks_;
   /// By piece of memory that several tensors of the model lie in.
   std::unordered_map<std::uint32_t, std::uint32_t> pieces_;
   /// By storage: the blocks of repeated batches that end with it.
   KeptBlocks like_it_;
   /// Where micro-batches of the step end that are looked at.
-  std::vector<RequestMark> rounds_;
+  RepeatedRounds rounds_;
   /// By key and thread.
   std::set<std::pair<std::string, int>, std::less<>> searched_;
   /// Those that run, and which of them does.

@@ -71,7 +71,9 @@ enum class Estimate : std::uint8_t { kLikely, kUpper };
 class Calibration;
 
 struct LowerOptions {
+  /// A micro-batch, of so many in a step: parts may take them together.
   std::int64_t batch = 1;
+  int micro_batches = 1;
   int steps = 5;
   /// Whether what the job does after its steps is part of it.
   bool later = true;

@@ -1,9 +1,17 @@
 #include "job/lowering/repeated_round.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "allocator/replay/workload.h"
 
 namespace plimsoll {
+namespace {
 
+/// The requests between the last two ends, if they are those between the two before, each of a
+/// block that comes as much later; and if they free as many blocks as they take.
 std::optional<RepeatedRequests> FindRepeated(const std::vector<Request>& requests,
                                              std::span<const RequestMark> ends) {
   if (ends.size() < 3) return std::nullopt;
@@ -32,6 +40,20 @@ std::optional<RepeatedRequests> FindRepeated(const std::vector<Request>& request
   if (held != 0) return std::nullopt;
   std::ranges::sort(found.carried);
   return found;
+}
+
+}  // namespace
+
+void RepeatedRounds::End(std::uint32_t times, Lowered& lowered) {
+  ends_.push_back({lowered.workload.requests.size(), lowered.blocks.size()});
+  if (times == 0 || ends_[ends_.size() - 2].requests == ends_.back().requests) return;
+  std::optional<RepeatedRequests> found = FindRepeated(lowered.workload.requests, ends_);
+  if (!found) {
+    lowered.not_repeated += times;
+    return;
+  }
+  found->times = times;
+  lowered.workload.repeats.push_back(std::move(*found));
 }
 
 }  // namespace plimsoll

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
-#include <span>
+#include <cstdint>
 #include <vector>
 
-#include "allocator/replay/workload.h"
+#include "job/lowering/lower.h"
 
 namespace plimsoll {
 
@@ -16,9 +15,16 @@ struct RequestMark {
   std::size_t blocks = 0;
 };
 
-/// The requests between the last two ends, if they are those between the two before, each of a
-/// block that comes as much later; and if they free as many blocks as they take.
-std::optional<RepeatedRequests> FindRepeated(const std::vector<Request>& requests,
-                                             std::span<const RequestMark> ends);
+/// The micro-batches of the step that is lowered whose ends are marked.
+class RepeatedRounds {
+ public:
+  void Clear() { ends_.clear(); }
+  /// One ends here, and is repeated so often: as requests, where it makes those of the one before
+  /// it.
+  void End(std::uint32_t times, Lowered& lowered);
+
+ private:
+  std::vector<RequestMark> ends_;
+};
 
 }  // namespace plimsoll

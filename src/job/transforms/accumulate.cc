@@ -32,7 +32,9 @@ class MicroBatchWriter {
         storages_(job, old, captured),
         edit_(job, old, "plimsoll.accumulate"),
         head_(HeadToRepeat(old, captured, storages_)),
-        tail_(TailToRepeat(old, captured, storages_)) {
+        tail_(TailToRepeat(old, captured, storages_)),
+        furthest_free_(FurthestFree(old, captured, storages_, head_, tail_)),
+        zeroed_before_backward_(ZeroesBeforeBackward(old, captured, storages_)) {
     NoteGradients();
     for (const Part& part : old.later) NoteFreedLater(part);
   }
@@ -69,29 +71,12 @@ class MicroBatchWriter {
       const CallRecord& call = old_.calls[old_.events[i].index];
       for (const NewStorage& fresh : call.fresh) last_touch[fresh.storage] = i;
       ForEachArgument(call, [&](const TensorUse& tensor) {
-        if (IsMadeBy(tensor.storage, head_)) last_touch[tensor.storage] = i;
+        if (storages_.IsMadeIn(tensor.storage, head_)) last_touch[tensor.storage] = i;
       });
     }
     for (Storage storage = 0; storage < last_touch.size(); ++storage) {
       if (last_touch[storage] == kNever || !storages_.IsGradient(storage)) continue;
       added_at_[last_touch[storage]].push_back(storage);
-    }
-    for (std::size_t i = 0; i < captured_.size(); ++i) NoteZeroing(i);
-  }
-
-  bool IsMadeBy(Storage storage, std::size_t number) const {
-    const LoopStorages::Origin* origin = storages_.Find(storage);
-    return origin != nullptr && origin->micro_batch == number;
-  }
-
-  /// `zero_grad()` before the backward frees the gradients of the step before. With several
-  /// micro-batches it has its place behind the optimizer's step.
-  void NoteZeroing(std::size_t number) {
-    for (std::size_t i = captured_[number].begin; i < captured_[number].backward_end; ++i) {
-      const JobEvent& event = old_.events[i];
-      if (event.kind != JobEvent::Kind::kFree || !storages_.IsGradient(event.index)) continue;
-      const LoopStorages::Origin* origin = storages_.Find(event.index);
-      if (origin != nullptr && origin->micro_batch < number) zeroed_before_backward_ = true;
     }
   }
 
@@ -120,7 +105,7 @@ class MicroBatchWriter {
   /// All but the first. Of many only as many as differ, and two that do not: what the first frees
   /// of others is not what later ones do.
   void RepeatMicroBatches() {
-    const int last = FurthestFree() + 2;
+    const int last = static_cast<int>(furthest_free_) + 2;
     for (int repeat = 1; repeat < count_; ++repeat) {
       if (is_long_ && repeat + 1 >= last) edit_.EndRound(0);
       RepeatEvents(captured_[tail_].backward_end, captured_[tail_].end, tail_);
@@ -132,28 +117,10 @@ class MicroBatchWriter {
     }
   }
 
-  /// How many micro-batches before the one at hand was made what it frees, at most.
-  int FurthestFree() const {
-    std::size_t furthest = 1;
-    const auto look = [&](std::size_t begin, std::size_t end, std::size_t next) {
-      for (std::size_t i = begin; i < end; ++i) {
-        if (old_.events[i].kind != JobEvent::Kind::kFree) continue;
-        const LoopStorages::Origin* origin = storages_.Find(old_.events[i].index);
-        if (origin != nullptr && origin->micro_batch < next) {
-          furthest = std::max(furthest, next - origin->micro_batch);
-        }
-      }
-    };
-    look(captured_[head_].begin, captured_[head_].backward_end, head_);
-    look(captured_[tail_].backward_end, captured_[tail_].end, tail_ + 1);
-    return static_cast<int>(furthest);
-  }
-
   /// Whether anything is left of a micro-batch that no later one frees.
   bool KeepsOfEach() const {
-    const auto before = static_cast<std::size_t>(FurthestFree());
-    if (before >= made_.size()) return true;
-    return std::ranges::any_of(made_[made_.size() - 1 - before], [&](Storage storage) {
+    if (furthest_free_ >= made_.size()) return true;
+    return std::ranges::any_of(made_[made_.size() - 1 - furthest_free_], [&](Storage storage) {
       return storage != kElsewhere && !freed_.contains(storage);
     });
   }
@@ -317,7 +284,7 @@ class MicroBatchWriter {
   }
 
   Storage Renamed(Storage storage, std::size_t number) const {
-    const bool is_sum = storages_.IsGradient(storage) && !IsMadeBy(storage, number);
+    const bool is_sum = storages_.IsGradient(storage) && !storages_.IsMadeIn(storage, number);
     const Storage found = is_sum ? SumOf(storage) : Counterpart(storage, number);
     return found == kElsewhere ? storage : found;
   }
@@ -346,7 +313,8 @@ class MicroBatchWriter {
   JobEditor edit_;
   /// The captured micro-batches whose head and whose tail are repeated.
   const std::size_t head_, tail_;
-  bool zeroed_before_backward_ = false;
+  const std::size_t furthest_free_;
+  const bool zeroed_before_backward_;
   /// By event of the head: the gradients that are complete then.
   std::map<std::size_t, std::vector<Storage>> added_at_;
   /// By place: those that the optimizer will read.

@@ -34,8 +34,23 @@ class CallUses {
   /// As it was made.
   const LayoutRecord* LayoutOf(Storage storage) const;
   bool IsParameter(Storage storage) const { return parameter_[storage]; }
+  /// Whether one model has both parameters. A script may have several, a policy and its reference.
+  bool InOneModel(Storage a, Storage b) const;
+  /// Whether there is a backward at all.
+  bool trains() const { return trains_; }
+  /// Whether something reads it behind the captured steps, or it is not freed by the end of the
+  /// step after its own: the script keeps it. A variable may hold it until the next step sets it.
+  bool IsKept(Storage storage) const { return kept_[storage]; }
 
  private:
+  struct Name {
+    /// The model's, as the names of its parameters begin; empty for the first one of the script.
+    std::string_view model;
+    std::string_view parameter;
+  };
+  Name NameOf(Storage parameter) const;
+  void FindKept();
+
   const Job& job_;
   const Variant& variant_;
   std::vector<std::size_t> maker_;
@@ -43,6 +58,8 @@ class CallUses {
   std::vector<std::size_t> forward_;
   std::vector<bool> in_backward_;
   std::vector<bool> parameter_;
+  std::vector<bool> kept_;
+  bool trains_ = false;
 };
 
 }  // namespace plimsoll

@@ -172,11 +172,6 @@ Result<std::vector<LinearLoss>> LossesFor(const Job& job, const Variant& variant
   return losses;
 }
 
-Bytes LogitsOf(const LinearLoss& loss) {
-  return BoundedProduct(BoundedProduct(loss.rows.least(), loss.classes.least()),
-                        ElementSize(loss.type));
-}
-
 }  // namespace
 
 Result<Variant> ChunkLoss(Job& job, const Variant& variant, int chunks) {

@@ -26,6 +26,7 @@ struct Extras {
   /// F.cross_entropy inside autocast: nll_loss reads a copy of what log_softmax gives.
   bool widens_logs = false;
   std::int64_t reduction = 1;
+  bool keeps_logits = false;
 };
 
 /// A head without a bias over hidden states in fp32, cross-entropy, and its backward.
@@ -63,7 +64,7 @@ JobMaker Head(const Extras& extras = {}) {
   const Storage total = maker.variant().storages++;
   maker.last_call().results.push_back(maker.Floats(total, {}));
   maker.last_call().fresh.push_back({.storage = total, .bytes = Always(4), .result = 1});
-  maker.Free(logits);
+  if (!extras.keeps_logits) maker.Free(logits);
   maker.Begin(Stage::kBackward);
   const Storage one = maker.Make("aten.ones_like.default", std::vector<Number>{});
   Storage of_logs = maker.Make("aten.nll_loss_backward.default", logits_size,
@@ -97,6 +98,9 @@ JobMaker Head(const Extras& extras = {}) {
   maker.Free(labels);
   return maker;
 }
+
+/// Of a job whose logits nothing frees in their own step.
+constexpr Storage kKeptLogits = 4;
 
 constexpr std::int64_t kBatch = 8;
 
@@ -209,6 +213,41 @@ TEST(ChunkedLoss, SaysWhyItCannotBe) {
   EXPECT_EQ(WhyNotChunked(scaled.job, scaled.variant(), 8, kGiB), std::nullopt) << "small";
 }
 
+std::string WhyNot(JobMaker& maker) {
+  const Result<Variant> chunked = ChunkLoss(maker.job, maker.variant(), 8);
+  return chunked ? "" : chunked.error().message;
+}
+
+constexpr std::string_view kKept =
+    "the loss cannot be computed in chunks: the script keeps its logits";
+
+TEST(ChunkedLoss, LogitsThatAVariableHoldsUntilTheNextStepAreNotKept) {
+  JobMaker maker = Head({.keeps_logits = true});
+  EXPECT_EQ(WhyNot(maker), "") << "there is no next step";
+  maker.BeginStep();
+  maker.Free(kKeptLogits);
+  maker.BeginStep();
+  EXPECT_EQ(WhyNot(maker), "");
+}
+
+TEST(ChunkedLoss, LogitsOfEveryStepThatAreKeptStayWhole) {
+  JobMaker maker = Head({.keeps_logits = true});
+  maker.BeginStep();
+  maker.BeginStep();
+  EXPECT_EQ(WhyNot(maker), kKept);
+  maker.Free(kKeptLogits);
+  EXPECT_EQ(WhyNot(maker), kKept) << "until the step after the next";
+  EXPECT_EQ(WhyNotChunked(maker.job, maker.variant(), 8, 0), kKept);
+}
+
+TEST(ChunkedLoss, LogitsThatAreReadBehindTheStepsStayWhole) {
+  JobMaker maker = Head({.keeps_logits = true});
+  maker.BeginPart({});
+  maker.Make("aten.argmax.default", Each(kRows),
+             {Arg(maker.Floats(kKeptLogits, {Each(kRows), Always(kClasses)}))});
+  EXPECT_EQ(WhyNot(maker), kKept);
+}
+
 /// What a job of log-probabilities does besides.
 struct RowExtras {
   /// The picked logits less their logsumexp, in place of log_softmax.
@@ -216,12 +255,12 @@ struct RowExtras {
   bool trains = true;
   bool averages_logits = false;
   bool picks_two = false;
+  std::string_view weight = "layer.weight";
 };
 
 /// log_softmax(logits / temperature).gather(labels), a number for each row, and its backward.
-JobMaker RowHead(const RowExtras& extras = {}) {
-  JobMaker maker;
-  const Storage weight = maker.Parameter(kClasses * kWidth);
+void AddRowHead(JobMaker& maker, const RowExtras& extras) {
+  const Storage weight = maker.Parameter(kClasses * kWidth, true, extras.weight);
   maker.BeginStep();
   maker.Begin(Stage::kTransfer);
   const Storage labels = maker.Make("aten.randint.default", Each(kRows));
@@ -262,7 +301,7 @@ JobMaker RowHead(const RowExtras& extras = {}) {
   const Storage loss = maker.Make("aten.mean.default", std::vector<Number>{}, {arg(own, single)});
   if (!extras.trains) {
     for (const Storage done : {loss, own, logs, sum, hidden, labels}) maker.Free(done);
-    return maker;
+    return;
   }
   maker.Begin(Stage::kBackward);
   const Storage of_own =
@@ -305,6 +344,11 @@ JobMaker RowHead(const RowExtras& extras = {}) {
   for (const Storage done : {of_hidden, loss, own, labels}) maker.Free(done);
   maker.Begin(Stage::kOptimizer);
   maker.Free(of_weight);
+}
+
+JobMaker RowHead(const RowExtras& extras = {}) {
+  JobMaker maker;
+  AddRowHead(maker, extras);
   return maker;
 }
 
@@ -340,6 +384,30 @@ TEST(ChunkedLoss, LogProbabilitiesOfAReferenceHaveNoBackward) {
   EXPECT_EQ(CallsOf(maker, *chunked, "mm"), 8);
   EXPECT_EQ(LeftOf(LowerIt(maker, *chunked)), LeftOf(LowerIt(maker, maker.variant())));
   EXPECT_FALSE(LossesInChunks(maker.job, maker.variant(), 8).front().has_gradient);
+}
+
+TEST(ChunkedLoss, LogProbabilitiesOfAnotherModelStayWhole) {
+  for (const std::string_view other : {"Model.layer.weight", "layer.weight"}) {
+    JobMaker maker = RowHead({.trains = false, .weight = other});
+    AddRowHead(maker, {});
+    const Result<Variant> chunked = ChunkLoss(maker.job, maker.variant(), 8);
+    ASSERT_TRUE(chunked.ok()) << chunked.error().ToLine();
+    EXPECT_EQ(CallsOf(maker, *chunked, "mm"), 1 + 3 * 8) << "one of the reference";
+  }
+}
+
+TEST(ChunkedLoss, AReferenceAloneStaysWholeWhereAnotherLossTrains) {
+  JobMaker maker = RowHead({.trains = false});
+  AddRowHead(maker, {.averages_logits = true, .weight = "Model.layer.weight"});
+  EXPECT_EQ(WhyNot(maker),
+            "the loss cannot be computed in chunks: it is of a model that is not trained");
+}
+
+TEST(ChunkedLoss, OfTwoModelsThatTrainNeitherIsTaken) {
+  JobMaker maker = RowHead();
+  AddRowHead(maker, {.weight = "Model.layer.weight"});
+  EXPECT_EQ(WhyNot(maker),
+            "the loss cannot be computed in chunks: several models are trained by one");
 }
 
 TEST(ChunkedLoss, SaysHowLogProbabilitiesAreMade) {

@@ -257,6 +257,12 @@ bool EvaluationFollowsBatch(const Job& job, const Variant& variant) {
   });
 }
 
+Variant EvaluateWholeBatches(const Variant& variant) {
+  Variant changed = variant;
+  for (Part& part : changed.later) part.of_whole_step = IsEvaluation(part);
+  return changed;
+}
+
 Variant EvaluateInShares(const Variant& variant, int shares) {
   Variant changed = variant;
   changed.releases.clear();

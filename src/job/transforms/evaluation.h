@@ -22,6 +22,8 @@ Variant KeepOutputsOnHost(const Variant& variant);
 
 /// Whether its batch is of the script's batch size.
 bool EvaluationFollowsBatch(const Job& job, const Variant& variant);
+/// In batches of all micro-batches together, as where a loader's batch is cut for training alone.
+Variant EvaluateWholeBatches(const Variant& variant);
 /// In batches of an nth.
 Variant EvaluateInShares(const Variant& variant, int shares);
 

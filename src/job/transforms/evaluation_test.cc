@@ -93,5 +93,18 @@ TEST(Evaluation, SmallerBatchesAreSmaller) {
             Requests(maker, maker.variant(), 2));
 }
 
+TEST(Evaluation, WholeBatchesAreThoseBeforeTheyWereCut) {
+  const JobMaker maker = Evaluates(false, false);
+  const Variant& variant = maker.job.variants.front();
+  const auto of_four = [&](const Variant& whole) {
+    return RequestsOf(
+        Lower(maker.job, whole, *FindGpu("H200"), {.batch = 2, .micro_batches = 4, .steps = 1}));
+  };
+  EXPECT_EQ(of_four(variant), Requests(maker, variant, 2));
+  EXPECT_EQ(of_four(EvaluateWholeBatches(variant)), Requests(maker, variant, 8));
+  EXPECT_EQ(of_four(EvaluateInShares(EvaluateWholeBatches(variant), 2)),
+            Requests(maker, variant, 4));
+}
+
 }  // namespace
 }  // namespace plimsoll::evaluation_test

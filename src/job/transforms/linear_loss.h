@@ -72,6 +72,9 @@ struct LinearLoss {
   TensorUse bias_gradient;
 };
 
+/// Bytes at the first captured batch size.
+Bytes LogitsOf(const LinearLoss& loss);
+
 /// What a variant has of them, in order.
 struct LinearLosses {
   std::vector<LinearLoss> found;

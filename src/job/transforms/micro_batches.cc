@@ -229,4 +229,34 @@ std::size_t TailToRepeat(const Variant& variant, const std::vector<MicroBatch>& 
   return Includes(of_last, before) && !frees_too_much ? last : last - 1;
 }
 
+std::size_t FurthestFree(const Variant& variant, const std::vector<MicroBatch>& captured,
+                         const LoopStorages& storages, std::size_t head, std::size_t tail) {
+  std::size_t furthest = 1;
+  const auto look = [&](std::size_t begin, std::size_t end, std::size_t next) {
+    for (std::size_t i = begin; i < end; ++i) {
+      if (variant.events[i].kind != JobEvent::Kind::kFree) continue;
+      const LoopStorages::Origin* origin = storages.Find(variant.events[i].index);
+      if (origin != nullptr && origin->micro_batch < next) {
+        furthest = std::max(furthest, next - origin->micro_batch);
+      }
+    }
+  };
+  look(captured[head].begin, captured[head].backward_end, head);
+  look(captured[tail].backward_end, captured[tail].end, tail + 1);
+  return furthest;
+}
+
+bool ZeroesBeforeBackward(const Variant& variant, const std::vector<MicroBatch>& captured,
+                          const LoopStorages& storages) {
+  for (std::size_t number = 0; number < captured.size(); ++number) {
+    for (std::size_t i = captured[number].begin; i < captured[number].backward_end; ++i) {
+      const JobEvent& event = variant.events[i];
+      if (event.kind != JobEvent::Kind::kFree || !storages.IsGradient(event.index)) continue;
+      const LoopStorages::Origin* origin = storages.Find(event.index);
+      if (origin != nullptr && origin->micro_batch < number) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace plimsoll

@@ -43,6 +43,10 @@ class LoopStorages {
 
   /// Null for model tensors and for storages that the optimizer's step makes.
   const Origin* Find(Storage storage) const;
+  bool IsMadeIn(Storage storage, std::size_t micro_batch) const {
+    const Origin* const origin = Find(storage);
+    return origin != nullptr && origin->micro_batch == micro_batch;
+  }
   /// How many places there are.
   std::size_t places() const { return place_of_.size(); }
   /// Gradients that live until the optimizer's step.
@@ -89,5 +93,15 @@ std::size_t HeadToRepeat(const Variant& variant, const std::vector<MicroBatch>& 
 /// only where it frees more of older micro-batches.
 std::size_t TailToRepeat(const Variant& variant, const std::vector<MicroBatch>& captured,
                          const LoopStorages& storages);
+
+/// Of one with this head and this tail: how many micro-batches before it was made what it frees, at
+/// most; 1 at least.
+std::size_t FurthestFree(const Variant& variant, const std::vector<MicroBatch>& captured,
+                         const LoopStorages& storages, std::size_t head, std::size_t tail);
+
+/// Whether `zero_grad()` before the backward frees the gradients of the step before. With several
+/// micro-batches it has its place behind the optimizer's step.
+bool ZeroesBeforeBackward(const Variant& variant, const std::vector<MicroBatch>& captured,
+                          const LoopStorages& storages);
 
 }  // namespace plimsoll

@@ -20,6 +20,8 @@ namespace plimsoll {
 /// What can be chosen about a run besides the job and the card.
 struct PredictOptions {
   std::int64_t batch = 1;
+  /// In a step, where the captured micro-batch is split.
+  int micro_batches = 1;
   /// As many as the job has before what it does then, where that is known.
   std::optional<std::int64_t> steps = {};
   /// One of the step's variants; the first unless given.
@@ -49,6 +51,7 @@ struct Setting {
   /// Into the step's variants.
   std::size_t precision = 0;
   std::int64_t batch = 1;
+  int micro_batches = 1;
   int steps = 5;
   /// The steps are given: else an epoch has fewer of a larger batch.
   bool steps_are_given = false;

@@ -194,6 +194,7 @@ Lowered Trial::Lower(Estimate estimate, int draw) const {
   const int steps = needs_more ? std::max(setting_.steps, kDrawnSteps) : setting_.steps;
   Lowered lowered = plimsoll::Lower(*setting_.job, setting_.variant(), setting_.gpu,
                                     {.batch = setting_.batch,
+                                     .micro_batches = setting_.micro_batches,
                                      .steps = steps,
                                      .later = setting_.later,
                                      .torch = setting_.torch,

@@ -5,8 +5,10 @@
 #include <charconv>
 
 #include "job/transforms/accumulate.h"
+#include "job/transforms/evaluation.h"
 #include "job/transforms/gradient_uses.h"
 #include "job/transforms/resplit.h"
+#include "job/transforms/sample_means.h"
 #include "plan/lever.h"
 
 namespace plimsoll {
@@ -32,14 +34,6 @@ Result<LeverValue> ParseNumber(std::string_view text) {
   return MicroBatchesValue(number);
 }
 
-/// Batch norm sees the samples of one micro-batch.
-bool HasBatchNorm(const Job& job) {
-  for (const CallRecord& call : job.variants.front().calls) {
-    if (job.strings[call.op].find("batch_norm") != std::string_view::npos) return true;
-  }
-  return false;
-}
-
 std::vector<std::string> AccumulationCode(const Job& job, const Choice& choice,
                                           const LeverValue& value) {
   const int number = NumberOf(value);
@@ -56,6 +50,10 @@ std::vector<std::string> AccumulationCode(const Job& job, const Choice& choice,
       fmt::format("    {}.backward()", scales ? "scaler.scale" + loss : loss),
       fmt::format("    if (i + 1) % {} == 0: {}; optimizer.zero_grad()", number,
                   scales ? "scaler.step(optimizer); scaler.update()" : "optimizer.step()")};
+  if (EvaluationFollowsBatch(job, VariantOf(job, choice))) {
+    lines.push_back(fmt::format("# the loader of training alone: the evaluation keeps {} a batch",
+                                choice.batch * number));
+  }
   // A scaler that nothing follows unscales inside its own step.
   if (std::ranges::all_of(uses, by_scaler)) return lines;
   for (const GradientUse& use : uses) {
@@ -75,7 +73,7 @@ std::optional<Error> Repeat(Job& job, Variant& variant, const LeverValue& value)
     return std::nullopt;
   }
   if (std::optional<Error> error = CannotAccumulate(job, variant)) return error;
-  variant = AddAccumulation(job, variant, number);
+  variant = EvaluateWholeBatches(AddAccumulation(job, variant, number));
   return std::nullopt;
 }
 
@@ -106,7 +104,14 @@ bool SetsAccumulation(const Choice& choice) {
   return value != nullptr && NumberOf(*value) > 1;
 }
 
-bool AccumulationKeepsResults(const Job& job) { return !HasBatchNorm(job); }
+const MicroBatchNumerics& NumericsOfAccumulation(const Job& job) {
+  JobFacts::OnceNumerics& known = *job.micro_batches;
+  std::call_once(known.once, [&] { known.is = NumericsOfMicroBatches(job, job.variants.front()); });
+
+  return known.is;
+}
+
+bool AccumulationKeepsResults(const Job& job) { return NumericsOfAccumulation(job).why.empty(); }
 
 const PlanLever kAccumulationLever = {
     .name = "accumulation",
@@ -128,6 +133,10 @@ const PlanLever kAccumulationLever = {
     },
     .code = AccumulationCode,
     .rewrite = Repeat,
+    .configure = [](PredictOptions& options, const LeverValue& value) -> std::optional<Error> {
+      options.micro_batches = NumberOf(value);
+      return std::nullopt;
+    },
 };
 
 }  // namespace plimsoll

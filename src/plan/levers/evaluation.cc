@@ -20,7 +20,8 @@ struct Evaluation {
 };
 
 constexpr int kMostShares = 1024;
-constexpr int kSharesToTry = 4;
+/// The later ones of as many samples alone: training may take them in many micro-batches.
+constexpr int kSharesToTry[] = {4, 32, 256};
 
 LeverValue EvaluationValue(const Evaluation& is) {
   std::vector<std::string> words;
@@ -64,8 +65,11 @@ std::vector<LeverValue> WorthTrying(const PlanRequest& request, const Variant& v
   std::vector<LeverValue> values;
   if (is.no_grad || is.on_host) values.push_back(EvaluationValue(is));
   if (!EvaluationFollowsBatch(request.job, variant)) return values;
-  is.shares = kSharesToTry;
-  values.push_back(EvaluationValue(is));
+  for (const int shares : kSharesToTry) {
+    if (shares > kSharesToTry[0] && shares > request.samples / request.gpus) break;
+    is.shares = shares;
+    values.push_back(EvaluationValue(is));
+  }
   return values;
 }
 
@@ -77,12 +81,17 @@ std::string Describe(const Evaluation& is) {
   return "evaluation: " + Joined(words, ", ");
 }
 
-std::vector<std::string> CodeOf(const Evaluation& is) {
+/// Micro-batches that plan adds are cut from the batches of training alone.
+std::int64_t BatchOf(const Job& job, const Choice& choice) {
+  return choice.batch * (CapturedPasses(job) > 1 ? 1 : MicroBatchesOf(job, choice));
+}
+
+std::vector<std::string> CodeOf(const Evaluation& is, std::int64_t batch) {
   std::vector<std::string> lines;
   if (is.no_grad) lines.emplace_back("with torch.no_grad():  # around the evaluation's loop");
   if (is.on_host) lines.emplace_back("outputs.append(output.cpu())  # what the evaluation keeps");
   if (is.shares > 1) {
-    lines.push_back(fmt::format("# the evaluation gets batches of batch_size // {}", is.shares));
+    lines.push_back(fmt::format("# the evaluation gets batches of {} // {}", batch, is.shares));
   }
   return lines;
 }
@@ -103,8 +112,10 @@ const PlanLever kEvaluationLever = {
       return {
           {"no_grad", is.no_grad}, {"on_host", is.on_host}, {"shares", std::int64_t{is.shares}}};
     },
-    .code = [](const Job&, const Choice&,
-               const LeverValue& value) { return CodeOf(value.As<Evaluation>()); },
+    .code =
+        [](const Job& job, const Choice& choice, const LeverValue& value) {
+          return CodeOf(value.As<Evaluation>(), BatchOf(job, choice));
+        },
     .rewrite = [](Job&, Variant& variant, const LeverValue& value) -> std::optional<Error> {
       const auto& is = value.As<Evaluation>();
       if (is.no_grad) variant = EvaluateWithoutGraph(variant);
