@@ -357,7 +357,9 @@ CapturedOptimizer OptimizerOf(const Job& job, const Variant& variant) {
   if (calls.UpdatesAll("_fused_sgd_")) return {.name = "sgd", .fused = true};
   // Adam's own: the mean drawn to the gradient, and one quotient at the end.
   if (calls.Count("_foreach_lerp_") > 0 && calls.UpdatesAll("_foreach_addcdiv_")) {
-    return {.name = calls.Count("_foreach_mul_") > 1 ? "adamw" : "adam"};
+    // AdamW's further product shrinks the weights. There may be groups, and steps that follow.
+    const bool decays = calls.Count("_foreach_mul_") > calls.Count("_foreach_lerp_");
+    return {.name = decays ? "adamw" : "adam"};
   }
   if (!calls.AreAllOf({"_foreach_add_", "_foreach_mul_"})) return {};
   if (!calls.UpdatesAll("_foreach_add_")) return {};

@@ -99,6 +99,27 @@ TEST(OptimizerOf, IsNoneWhereAPartOfTheParametersHasAnother) {
   EXPECT_EQ(OptimizerOf(maker.job, maker.variant()).name, "adamw");
 }
 
+/// Each group has calls of its own, and so has each step among what follows the captured ones.
+TEST(OptimizerOf, AdamStaysAdamHoweverOftenItSteps) {
+  for (const bool decays : {false, true}) {
+    JobMaker maker;
+    const Storage one = maker.Parameter(10);
+    maker.BeginStep();
+    maker.Begin(Stage::kOptimizer);
+    const auto update = [&](std::string_view op) {
+      maker.Make(op, Always(1), {{Argument::List{Arg(maker.Floats(one, {Always(10)}))}}});
+      maker.last_call().fresh.clear();
+    };
+    for (int group = 0; group < 3; ++group) {
+      if (decays) update("aten._foreach_mul_.Scalar");
+      update("aten._foreach_lerp_.Scalar");
+      update("aten._foreach_mul_.Scalar");
+      update("aten._foreach_addcdiv_.ScalarList");
+    }
+    EXPECT_EQ(OptimizerOf(maker.job, maker.variant()).name, decays ? "adamw" : "adam");
+  }
+}
+
 TEST(ReplaceOptimizer, SgdHasNoState) {
   const Asked sgd = AskedBy(TrainingLoop(), "sgd");
   EXPECT_EQ(sgd.state, Sizes{});
