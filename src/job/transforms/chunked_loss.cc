@@ -42,6 +42,30 @@ struct Needed {
   std::size_t until = 0;
 };
 
+/// The logits, as the script can name them, in all types.
+std::set<Storage> LogitsIn(const Job& job, const Variant& variant, const LinearLoss& loss) {
+  std::set<Storage> logits;
+  for (const std::size_t event : loss.events) {
+    const CallRecord& call = variant.calls[variant.events[event].index];
+    const std::string_view op = BaseName(job.strings[call.op]);
+    if (event >= loss.forward || op == "_log_softmax" || op == "gather") continue;
+    for (const NewStorage& fresh : call.fresh) {
+      if (loss.inner.contains(fresh.storage)) logits.insert(fresh.storage);
+    }
+  }
+  return logits;
+}
+
+/// The last event that frees one of these; nothing where one is not freed.
+std::optional<std::size_t> FreedAt(const Variant& variant, std::set<Storage> storages) {
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < variant.events.size() && !storages.empty(); ++i) {
+    if (variant.events[i].kind != JobEvent::Kind::kFree) continue;
+    if (storages.erase(variant.events[i].index) > 0) last = i;
+  }
+  return storages.empty() ? std::optional(last) : std::nullopt;
+}
+
 /// A cross-entropy has its gradients when it is there; log-probabilities are computed anew in the
 /// backward, of copies of the rows where positions were sliced off.
 std::vector<Needed> NeededBy(const LinearLoss& loss) {
@@ -72,7 +96,7 @@ class Chunker {
     for (std::size_t i = 0; i < losses.size(); ++i) {
       forward_[losses[i].forward] = &writers_[i];
       if (losses[i].backward) backward_[*losses[i].backward] = &writers_[i];
-      for (const Needed& needed : NeededBy(losses[i])) MoveFree(losses[i], needed);
+      MoveFrees(losses[i]);
     }
   }
 
@@ -92,10 +116,50 @@ class Chunker {
       if (frees == frees_after_.end()) continue;
       for (const Storage storage : frees->second) edit_.Free(storage);
     }
+    FreeWithLogits();
     return edit_.Take();
   }
 
  private:
+  /// What plimsoll.apply hands the script are logits that are not computed: as long as the script
+  /// has them they have the hidden states.
+  void MoveFrees(const LinearLoss& loss) {
+    const std::set<Storage> logits = LogitsIn(job_, old_, loss);
+    const std::optional<std::size_t> freed = FreedAt(old_, logits);
+    for (Needed needed : NeededBy(loss)) {
+      if (needed.storage != loss.hidden.storage) {
+        MoveFree(loss, needed);
+      } else if (freed) {
+        MoveFree(loss, {needed.storage, std::max(needed.until, *freed)});
+      } else {
+        KeepBehindSteps(needed.storage, logits);
+      }
+    }
+  }
+
+  /// What follows the steps may free them.
+  void KeepBehindSteps(Storage hidden, const std::set<Storage>& logits) {
+    for (std::size_t i = 0; i < old_.events.size(); ++i) {
+      const JobEvent& event = old_.events[i];
+      if (event.kind == JobEvent::Kind::kFree && event.index == hidden) dropped_.insert(i);
+    }
+    for (const Storage one : logits) hidden_of_[one] = hidden;
+  }
+
+  /// With the last of its logits each.
+  void FreeWithLogits() {
+    std::vector<Part>& later = edit_.variant().later;
+    std::set<Storage> freed;
+    for (auto part = later.rbegin(); part != later.rend(); ++part) {
+      for (auto event = part->events.rbegin(); event != part->events.rend(); ++event) {
+        if (event->kind != JobEvent::Kind::kFree) continue;
+        const auto hidden = hidden_of_.find(event->index);
+        if (hidden == hidden_of_.end() || !freed.insert(hidden->second).second) continue;
+        event->index = hidden->second;
+      }
+    }
+  }
+
   bool OfInner(const JobEvent& event) const {
     const bool names_storage =
         event.kind == JobEvent::Kind::kFree || event.kind == JobEvent::Kind::kLabel;
@@ -132,6 +196,8 @@ class Chunker {
   std::map<std::size_t, LossWriter*> forward_;
   std::map<std::size_t, LossWriter*> backward_;
   std::map<std::size_t, std::vector<Storage>> frees_after_;
+  /// Of logits that no step frees.
+  std::map<Storage, Storage> hidden_of_;
 };
 
 std::optional<Error> TooFewRows(const std::vector<LinearLoss>& losses, int chunks) {

@@ -230,6 +230,27 @@ TEST(ChunkedLoss, LogitsThatAVariableHoldsUntilTheNextStepAreNotKept) {
   EXPECT_EQ(WhyNot(maker), "");
 }
 
+/// Logits that plimsoll.apply does not compute hold the hidden states: as long as the script's
+/// variable does, into the next step or what follows the steps.
+TEST(ChunkedLoss, HiddenStatesStayAsLongAsTheVariableOfTheLogits) {
+  const Bytes hidden = kBatch * kRows * kWidth * 4;
+  const auto left = [](JobMaker&& maker) {
+    const Result<Variant> chunked = ChunkLoss(maker.job, maker.variant(), 8);
+    EXPECT_TRUE(chunked.ok());
+    return LeftOf(LowerIt(maker, *chunked));
+  };
+  const Bytes none = left(Head());
+  EXPECT_EQ(left(Head({.keeps_logits = true})), none + hidden);
+  JobMaker next_step = Head({.keeps_logits = true});
+  next_step.BeginStep();
+  next_step.Free(kKeptLogits);
+  EXPECT_EQ(left(std::move(next_step)), none + hidden) << "one step is run";
+  JobMaker behind = Head({.keeps_logits = true});
+  behind.BeginPart({.stage = Stage::kEvaluation});
+  behind.Free(kKeptLogits);
+  EXPECT_EQ(left(std::move(behind)), none);
+}
+
 TEST(ChunkedLoss, LogitsOfEveryStepThatAreKeptStayWhole) {
   JobMaker maker = Head({.keeps_logits = true});
   maker.BeginStep();
