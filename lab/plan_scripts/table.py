@@ -109,7 +109,7 @@ def table(out: Path, results: Path) -> int:
         grows = bool(plan.get("growth")) or any(way.get("growth") for way in every)
         leak.add(name, not grows)
         one = plan.get("one_sample") or {}
-        says_not = plan.get("verdict") == "does_not_fit" or not plan.get("ways")
+        says_not = plan.get("verdict") == "does_not_fit"
         fits.add(f"{name}: {plan.get('error', '')[:80]}", not (says_not and one.get("fits")))
         if not plan.get("ways"):
             verdict = plan.get("verdict", "error")
