@@ -48,7 +48,7 @@ std::set<Storage> LogitsIn(const Job& job, const Variant& variant, const LinearL
   for (const std::size_t event : loss.events) {
     const CallRecord& call = variant.calls[variant.events[event].index];
     const std::string_view op = BaseName(job.strings[call.op]);
-    if (event >= loss.forward || op == "_log_softmax" || op == "gather") continue;
+    if (event >= loss.forward || op == "_log_softmax") continue;
     for (const NewStorage& fresh : call.fresh) {
       if (loss.inner.contains(fresh.storage)) logits.insert(fresh.storage);
     }
@@ -123,11 +123,13 @@ class Chunker {
  private:
   /// What plimsoll.apply hands the script are logits that are not computed: as long as the script
   /// has them they have the hidden states.
+  /// (Log-probabilities are made in a function, whose variables end with it.)
   void MoveFrees(const LinearLoss& loss) {
     const std::set<Storage> logits = LogitsIn(job_, old_, loss);
     const std::optional<std::size_t> freed = FreedAt(old_, logits);
     for (Needed needed : NeededBy(loss)) {
-      if (needed.storage != loss.hidden.storage) {
+      const bool is_one_number = std::holds_alternative<CrossEntropy>(loss.kind);
+      if (needed.storage != loss.hidden.storage || !is_one_number) {
         MoveFree(loss, needed);
       } else if (freed) {
         MoveFree(loss, {needed.storage, std::max(needed.until, *freed)});
