@@ -49,7 +49,8 @@ std::string WithoutRequest(const OomMessage& m) {
 std::string WhatWasAsked(const Figures& f) {
   const OomMessage& m = f.message;
   if (m.source == MessageSource::kTorchAbsurd) return WhoAsked(m) + " asked for an absurd size.";
-  if (!f.requested) return WithoutRequest(m);
+  // Nobody is refused nothing: the text ends in the middle of the figure.
+  if (f.requested.value_or(0) == 0) return WithoutRequest(m);
   if (m.source == MessageSource::kServer && m.subject == "the KV cache" && f.free) {
     return fmt::format("The KV cache needs {}, and {} is left for it on {}.", S(*f.requested),
                        S(*f.free), DeviceName(m));

@@ -84,11 +84,10 @@ struct Setting {
   /// from process to process.
   bool AddressesMatter() const { return torch <= TorchVersion{2, 11}; }
   /// A run that stays below its limits by itself may meet them all the same: it collects garbage
-  /// before them, or a request for an expandable segment is compared with the limit as if all of it
-  /// were to be mapped, though a part is.
+  /// before them; or a request for an expandable segment is compared with the limit as if all of it
+  /// were to be mapped, though a part is, and a segment has no more addresses than the card needs.
   bool MeetsLimitsEarly() const {
-    return rules.settings.garbage_collection_threshold > 0 ||
-           (rules.settings.expandable_segments && limits.limit);
+    return rules.settings.garbage_collection_threshold > 0 || rules.settings.expandable_segments;
   }
 };
 
